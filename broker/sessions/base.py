@@ -21,7 +21,6 @@ class BaseSession(ABC):
     """
 
     __slots__ = (
-        "_transport",
         "engine",
         "established",
         "id",
@@ -29,6 +28,7 @@ class BaseSession(ABC):
         "reading",
         "remote",
         "tick",
+        "transport",
         "unsendable",
         "window",
     )
@@ -43,16 +43,11 @@ class BaseSession(ABC):
         self.reading = Reading(transport, self)
         self.unsendable = Unsendable(tick)
         self.window = OutputWindow(self)
-        self._transport = transport
-
-    @property
-    def transport(self) -> Transport:
-        """The connection: see Sink, Waiter, Producer."""
-        return self._transport
+        self.transport = transport  # see Sink, Waiter, Producer
 
     def touch(self) -> None:
         """Flush the transport at the end of this tick: there is output."""
-        self.tick.touch(self._transport)
+        self.tick.touch(self.transport)
 
     @abstractmethod
     def pause(self, paused: bool) -> None:
@@ -74,7 +69,7 @@ class BaseSession(ABC):
 
     def guarded(self, call: Callable[..., None]) -> Callable[..., None]:
         """Wrap a call that is made outside this connection: an exception from it ends only this connection."""
-        return self.tick.guarded(self._transport, call)
+        return self.tick.guarded(self.transport, call)
 
     def _dismissed(self, reason: str) -> None:
         """Called on behalf of an operator: its errors must not reach the caller."""

@@ -83,11 +83,6 @@ class MqttConnection:
         return self._limits.packet_bytes_max
 
     @property
-    def packet_bytes_max_out(self) -> int:
-        """Size of the largest packet that the peer accepts."""
-        return self.agreement.packet_bytes_max
-
-    @property
     def state(self) -> State:
         """The state of the connection."""
         return self._view.state
@@ -289,7 +284,7 @@ class MqttConnection:
     def send_large(self, head: PublishHead, source: Source, packet_ids: Sequence[int]) -> None:
         """Send one message whose payload is read while it is sent; the peer must accept packets of its size."""
         assert self._view.working, "a message for somebody who is here"
-        assert head.packet_bytes_with(source.left) <= self.packet_bytes_max_out, "one that its receiver takes"
+        assert head.packet_bytes_with(source.left) <= self.agreement.packet_bytes_max, "one that its receiver takes"
         head.encode_lead(self.out, source.left, packet_ids)
         if self._streams is None:
             self._streams = Streams()

@@ -13,8 +13,8 @@ An exception that costs a connection fails the test, unless it has asked for a `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
 from random import Random
@@ -263,6 +263,13 @@ class SimBroker:
             if not self._woken and self.parts.journal.durable == before:
                 return
         raise AssertionError("the broker does not come to rest")
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Do something in a tick, and what follows from it."""
+        self.tick.enter()
+        yield
+        self.run()
 
     def advance(self, ms: int) -> None:
         """Let time pass; the broker wakes whenever something is due."""

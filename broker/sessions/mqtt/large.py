@@ -9,7 +9,6 @@ from broker.engine.model.message import Message
 from broker.sessions.amqp.format import AMQP_FORMAT
 from broker.sessions.contents import Joined, joined
 from broker.sessions.convert import CONVERTED_BYTES_MAX, ConversionError, to_mqtt
-from broker.sessions.mqtt.format import MQTT_FORMAT
 from protocols.amqp.message import AMQP_VALUE, DATA, encode_section
 from protocols.mqtt.connection import MqttConnection
 from protocols.mqtt.encode import PublishHead
@@ -53,8 +52,9 @@ def refused(head: PublishHead, payload: list[bytes] | LargePayload, codec: MqttC
         size, most = head.packet_bytes(payload[0]), PACKET_BYTES_MAX
     else:
         size, most = head.packet_bytes_with(payload.left), codec.packet_bytes_max_in
-    if size > codec.packet_bytes_max_out:
-        why = f"{size} bytes, but the client accepts {codec.packet_bytes_max_out}"
+    accepted = codec.agreement.packet_bytes_max
+    if size > accepted:
+        why = f"{size} bytes, but the client accepts {accepted}"
         return ConversionError(why, DeadLetterReason.TOO_LARGE)
     if size > most:
         return ConversionError(f"{size} bytes, but the maximum packet size is {most}", DeadLetterReason.TOO_LARGE)
@@ -82,9 +82,3 @@ def to_large_mqtt(message: Message, body: LargeBody) -> tuple[Properties, LargeP
         head += _SIZED  # treated as bytes: only reading all would show whether it is text
     properties, _ = to_mqtt(message.with_content(head, empty))
     return properties, LargePayload(message, source or Stream(body))
-
-
-def own_payload(message: Message, body: LargeBody) -> LargePayload:
-    """Return the payload of an MQTT message."""
-    assert message.header.format.number == MQTT_FORMAT, "others are converted"
-    return LargePayload(message, Stream(body))

@@ -69,7 +69,7 @@ class Port(BaseSession):
 
 def keep_fitting(port: Port, consumer: Consumer, head: PublishHead, run: Run, payloads: list[bytes]) -> list[bytes]:
     """Remove messages from a run that are too large for the client, which become dead letters [MQTT-3.1.2-25]."""
-    most = port.codec.packet_bytes_max_out
+    most = port.codec.agreement.packet_bytes_max
     sizes = [head.packet_bytes(payload) for payload in payloads]
     if max(sizes) <= most:
         return payloads

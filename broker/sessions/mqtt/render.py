@@ -11,10 +11,11 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
+from broker.engine import Stream
 from broker.engine.model.message import Message, MessageHeader
 from broker.sessions.convert import ConversionError, to_mqtt, unsaid, user_properties
 from broker.sessions.mqtt.format import MQTT_FORMAT, QOS, RETAIN, RETAINED
-from broker.sessions.mqtt.large import LargePayload, own_payload, to_large_mqtt
+from broker.sessions.mqtt.large import LargePayload, to_large_mqtt
 from broker.sessions.mqtt.mount import Outward
 from broker.sessions.mqtt.subscription import Subscription
 from protocols.mqtt.codes import V5
@@ -184,7 +185,7 @@ class Renderer:
             return self.head(subscription, header, qos, False, properties.raw, now, qos, dup), payload
         retain = head[0] & RETAINED != 0 or (head[0] & RETAIN != 0 and subscription.retain_as_published)
         body = message.body
-        payload = [body] if isinstance(body, bytes) else own_payload(message, body)
+        payload = [body] if isinstance(body, bytes) else LargePayload(message, Stream(body))
         return self.head(subscription, header, qos, retain, head[1:], now, qos, dup), payload
 
     def _converted(self, subscription: Subscription, message: Message, now: int) -> Run:
@@ -234,7 +235,7 @@ def _readable(run: list[Message], head: PublishHead) -> Iterator[Run]:
         return
     for message in run:
         body = message.body
-        yield Run([message], head, [body] if isinstance(body, bytes) else own_payload(message, body))
+        yield Run([message], head, [body] if isinstance(body, bytes) else LargePayload(message, Stream(body)))
 
 
 def _translated(message: Message) -> tuple[Properties, list[bytes] | LargePayload]:

@@ -16,7 +16,6 @@ def shut(broker: SimBroker) -> SimBroker:
     client = broker.connect()
     for name in ("off", "on"):
         client.send(f"/queue/{name}", b"first", persistent="true", receipt=name)
-    broker.parts.tick.enter()
-    change(broker.engine._state, broker.engine.queue("off"), {"enabled": False})
-    broker.run()
+    with broker.turn():
+        change(broker.engine._state, broker.engine.queue("off"), {"enabled": False})
     return broker

@@ -69,9 +69,8 @@ def test_a_client_is_seen_told_and_sent_away(protocol: str, connect: Callable[[S
         assert told["_AMQ_Protocol_Name"] == protocol
         assert told.get("_AMQ_Client_ID", "") == connected.access.client_id
     assert hung() == (False, "")
-    broker.parts.tick.enter()
-    connected.dismiss("closed by an operator: it is late")
-    broker.run()
+    with broker.turn():
+        connected.dismiss("closed by an operator: it is late")
     closed, why = hung()
     assert closed
     assert "it is late" in why

@@ -82,10 +82,9 @@ def test_amqp_has_them_rejected(relay: bool) -> None:
 
 def test_amqp_has_only_those_of_a_run_rejected_that_no_filter_lets_in() -> None:
     broker, client = started()
-    broker.parts.tick.enter()
-    home = broker.engine.configuration.declare("f", set())
-    broker.engine.configuration.declare_queue(home, "f", RoutingType.ANYCAST, durable=True, selector="k = 'v'")
-    broker.run()
+    with broker.turn():
+        home = broker.engine.configuration.declare("f", set())
+        broker.engine.configuration.declare_queue(home, "f", RoutingType.ANYCAST, durable=True, selector="k = 'v'")
     sent = [message(n, application={"k": "v" if n % 3 else "w"}) for n in range(9)]
     states = {outcome.context: outcome.state for outcome in client.send(client.sender("f", "queue"), *sent)}
     assert [n for n in range(9) if isinstance(states[n], Rejected)] == [0, 3, 6]
@@ -178,9 +177,8 @@ def test_all_are_dead_letters_where_the_address_says_so() -> None:
     ]
     assert len(set(old_ids)) == 8
     check_accounts(broker)
-    broker.parts.tick.enter()
-    change(broker.engine._state, broker.engine.queue("off"), {"enabled": True})
-    assert broker.engine.messages.retry(broker.engine.queue("DLQ"), MessageRange()).moved == 8
-    broker.run()
+    with broker.turn():
+        change(broker.engine._state, broker.engine.queue("off"), {"enabled": True})
+        assert broker.engine.messages.retry(broker.engine.queue("DLQ"), MessageRange()).moved == 8
     assert (len(held(broker, "off")), held(broker, "DLQ")) == (9, [])
     check_accounts(broker)

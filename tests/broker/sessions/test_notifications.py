@@ -84,9 +84,8 @@ def test_addresses_bindings_and_consumers(listening: tuple[SimBroker, Told]) -> 
     left = told()
     assert [note["_AMQ_NotifType"] for note in left] == ["SESSION_CLOSED", "CONNECTION_DESTROYED", "CONSUMER_CLOSED"]
     assert left[-1]["_AMQ_ConsumerCount"] == "0"
-    broker.parts.tick.enter()
-    broker.engine.delete_temporary(broker.engine.addresses["a"])
-    broker.run()
+    with broker.turn():
+        broker.engine.delete_temporary(broker.engine.addresses["a"])
     assert [note["_AMQ_NotifType"] for note in told()] == ["BINDING_REMOVED", "ADDRESS_REMOVED"]
 
 

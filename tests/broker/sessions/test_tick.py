@@ -100,9 +100,8 @@ def test_a_consumer_that_fails_when_its_queue_is_deleted() -> None:
     victim = broker.connect()
     victim.subscribe("/queue/q")
     victim.session.subscriptions.consumer_closed = fail  # type: ignore[attr-defined]
-    broker.parts.tick.enter()
-    broker.engine.delete_queue(broker.engine.queue("q"))
-    broker.run()
+    with broker.turn():
+        broker.engine.delete_queue(broker.engine.queue("q"))
     assert victim.closed
     assert [fault["remote"] for fault in broker.reported("connection.failed")] == [victim.remote]
     other.confirmed("/queue/q", b"after")
@@ -137,9 +136,8 @@ def test_a_session_that_cannot_even_say_so_is_cut_off() -> None:
 
 def test_an_alarm_that_fails_costs_nothing_else() -> None:
     broker, other = loaded()
-    broker.parts.tick.enter()
-    broker.engine.alarms.at("planted", broker.now, fail)
-    broker.run()
+    with broker.turn():
+        broker.engine.alarms.at("planted", broker.now, fail)
     assert [fault["error"] for fault in broker.reported("broker.error")] == ["Bug: planted"]
     other.confirmed("/queue/q", b"after")
 

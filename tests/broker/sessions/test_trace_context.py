@@ -101,10 +101,9 @@ def test_it_stays_with_a_dead_letter_that_is_retried(reader: str) -> None:
     world = prepared(reader)
     send(world, "stomp")
     reject(world)
-    world.broker.tick.enter()
-    engine = world.broker.engine
-    assert engine.messages.retry(engine.queue("DLQ"), MessageRange()).moved == 1
-    world.broker.run()
+    with world.broker.turn():
+        engine = world.broker.engine
+        assert engine.messages.retry(engine.queue("DLQ"), MessageRange()).moved == 1
     world.restart()
     assert read(world, reader, "a") == [TRACE]
 

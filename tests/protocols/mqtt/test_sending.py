@@ -241,11 +241,11 @@ def test_a_connack_that_is_too_large() -> None:
 
 
 def test_nothing_is_too_large_for_who_does_not_say_so() -> None:
-    assert connected(V5).packet_bytes_max_out == PACKET_BYTES_MAX == 268_435_460
-    assert connected(V311).packet_bytes_max_out == PACKET_BYTES_MAX
-    assert connected(V5, connect=hello(V5, (MAXIMUM_PACKET_SIZE, 77))).packet_bytes_max_out == 77
+    assert connected(V5).agreement.packet_bytes_max == PACKET_BYTES_MAX == 268_435_460
+    assert connected(V311).agreement.packet_bytes_max == PACKET_BYTES_MAX
+    assert connected(V5, connect=hello(V5, (MAXIMUM_PACKET_SIZE, 77))).agreement.packet_bytes_max == 77
     connack = Connack(properties=Properties([(MAXIMUM_PACKET_SIZE, 77)]))
-    assert connected(V5, C, connack=connack).packet_bytes_max_out == 77
+    assert connected(V5, C, connack=connack).agreement.packet_bytes_max == 77
 
 
 def narrow(most: int) -> MqttConnection:

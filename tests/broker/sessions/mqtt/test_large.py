@@ -159,9 +159,8 @@ def test_an_upload_that_breaks_off_leaves_nothing(world: SimWorld, how: str) -> 
     elif how == "shutdown":
         world.restart(crash=False)
     else:
-        world.broker.parts.tick.enter()
-        world._carriers[-1].session.receive_eof()
-        world.broker.run()
+        with world.broker.turn():
+            world._carriers[-1].session.receive_eof()
     assert not files_of(world.broker)
     if how == "drop":
         sender = world.connect("sender", clean=False, expiry=FOR_EVER)
@@ -337,9 +336,8 @@ def test_a_connection_that_ends_in_the_middle_of_a_packet_says_nothing_more(worl
     elif how == "goodbye":
         carrier.raw(bytes([0xE0, 0]))
     else:
-        world.broker.parts.tick.enter()
-        carrier.session.shut_down()
-        world.broker.run()
+        with world.broker.turn():
+            carrier.session.shut_down()
     carrier.unstall()
     assert reader.goodbye is None
     assert not reader.arrived

@@ -308,9 +308,8 @@ def test_authenticating_again_while_a_large_message_comes_in(monkeypatch: pytest
     authenticate(client, 0x19, "right")
     wire = carrier(client)
     assert [wire.reading] == [False]
-    sim.broker.parts.tick.enter()
-    answers[0]()
-    sim.broker.run()
+    with sim.broker.turn():
+        answers[0]()
     assert [wire.reading] == [True]
     client.raw(raw[150_000:])
     assert client.replies(P.PUBACK) == [(7, 0)]

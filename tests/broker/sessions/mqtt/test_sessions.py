@@ -132,12 +132,11 @@ def test_sessions_of_earlier_versions(sim: SimWorld) -> None:
     client.subscribe("$share/g/b", qos=2, identifier=7)
     client.drop()
     session, sessions = stored(sim), sim.broker.engine.sessions
-    sim.broker.parts.tick.enter()
-    before = [part for _, part in session.parts.values()]
-    for key in list(session.parts):
-        sessions.remove(session, key)
-    sessions.change(session, {**session.definition, "subscriptions": before})
-    sim.broker.run()
+    with sim.broker.turn():
+        before = [part for _, part in session.parts.values()]
+        for key in list(session.parts):
+            sessions.remove(session, key)
+        sessions.change(session, {**session.definition, "subscriptions": before})
     for _ in range(2):
         sim.restart()
         assert [part for _, part in stored(sim).parts.values()] == before
@@ -552,8 +551,7 @@ def test_a_connect_that_waits_while_the_broker_stops_is_answered(sim: SimWorld) 
     client = sim.attempt(greeting("c", properties=[(SESSION_EXPIRY_INTERVAL, 100)]))
     carrier = client.link
     assert isinstance(carrier, SimCarrier)
-    sim.broker.parts.tick.enter()
-    carrier.session.shut_down()
-    sim.broker.run()
+    with sim.broker.turn():
+        carrier.session.shut_down()
     client.settle()
     assert client.code == 0x88

@@ -115,9 +115,8 @@ def test_an_upload_that_breaks_off_leaves_nothing(broker: SimBroker, sized: bool
         client.raw(head + body()[:3000])
         assert len(files_of(broker)) == 1
         if end == "eof":
-            broker.parts.tick.enter()
-            client.session.receive_eof()
-            broker.run()
+            with broker.turn():
+                client.session.receive_eof()
             assert [error.headers["message"] for error in client.take("ERROR")] == ["incomplete frame"]
         elif end == "drop":
             client.drop()
@@ -218,10 +217,9 @@ def test_expiry_purge_and_deletion(client: SimClient, broker: SimBroker) -> None
     assert [body_of(m) for m, _ in broker.engine.messages.browse(broker.engine.queue("ExpiryQueue"))] == [body()]
     client.confirmed("/queue/q", body(4000))
     assert len(files_of(broker)) == 2
-    broker.parts.tick.enter()
-    broker.engine.messages.purge(broker.engine.queue("q"))
-    broker.engine.delete_queue(broker.engine.queue("ExpiryQueue"))
-    broker.run()
+    with broker.turn():
+        broker.engine.messages.purge(broker.engine.queue("q"))
+        broker.engine.delete_queue(broker.engine.queue("ExpiryQueue"))
     assert not files_of(broker)
 
 
@@ -353,9 +351,8 @@ def test_cleaning_writes_them_anew_there_too() -> None:
     broker = broker.restart()
     space = broker.engine.journal.space
     first = space.segments[0]
-    broker.parts.tick.enter()
-    assert broker.engine.cleaner.whole(first) == 4
-    broker.run()
+    with broker.turn():
+        assert broker.engine.cleaner.whole(first) == 4
     assert space.live(first) == 0
     broker = broker.restart()
     client = broker.connect()
@@ -370,9 +367,8 @@ def test_purging_a_paged_queue_removes_the_files() -> None:
         client.confirmed("/queue/q", body(1000 + n))
         client.confirmed("/queue/q", b"small")
     assert len(files_of(broker)) == 4
-    broker.parts.tick.enter()
-    assert broker.engine.messages.purge(broker.engine.queue("q")) == 8
-    broker.run()
+    with broker.turn():
+        assert broker.engine.messages.purge(broker.engine.queue("q")) == 8
     assert not files_of(broker)
 
 

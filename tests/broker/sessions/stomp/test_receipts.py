@@ -118,10 +118,9 @@ def test_of_several_errors_that_wait_the_first_is_sent() -> None:
 def test_the_goodbye_of_a_broker_that_stops_waits_for_receipts() -> None:
     broker, client = lazy()
     client.raw(pipelined("/queue/a"))
-    broker.parts.tick.enter()
-    client.session.shut_down()
-    broker.parts.tick.touch(client)
-    broker.run()
+    with broker.turn():
+        client.session.shut_down()
+        broker.parts.tick.touch(client)
     assert (said(client), client.closed) == ([], False)
     broker.step()
     assert (said(client), client.closed) == (["0", "ERROR"], True)
@@ -131,9 +130,8 @@ def test_the_goodbye_of_a_broker_that_stops_waits_for_receipts() -> None:
 def test_an_error_that_waits_is_forgotten_with_its_connection(end: str) -> None:
     broker, client = lazy()
     client.raw(pipelined("/queue/a") + b"NONSENSE\n\n\0")
-    broker.parts.tick.enter()
-    getattr(client.session, end)()
-    broker.run()
+    with broker.turn():
+        getattr(client.session, end)()
     broker.step()
     assert said(client) == []
     assert held(broker, "a") == [b"0"]

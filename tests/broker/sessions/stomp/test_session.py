@@ -338,10 +338,9 @@ def test_nothing_after_disconnect_counts(client: SimClient, broker: SimBroker) -
 def test_half_a_frame_at_the_end_does_not_count_and_whole_ones_do(client: SimClient, broker: SimBroker) -> None:
     whole = frame("SEND", {"destination": "/queue/a", "persistent": "true"}, b"x")
     client.raw(whole + b"SEND\ndestination:/queue/a\n\ny")
-    broker.parts.tick.enter()
-    client.session.receive_eof()
-    client.broker.parts.tick.touch(client)
-    broker.run()
+    with broker.turn():
+        client.session.receive_eof()
+        client.broker.parts.tick.touch(client)
     assert held(broker, "a") == [b"x"]
     assert client.closed
 

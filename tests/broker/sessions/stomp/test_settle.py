@@ -213,9 +213,8 @@ def test_what_an_end_does_to_deliveries(end: str, failed: int, delayed: bool) ->
     if end == "drop":
         client.drop()
     elif end == "silent":
-        broker.parts.tick.enter()
-        client.session.timed_out()
-        broker.run()
+        with broker.turn():
+            client.session.timed_out()
     else:
         client.do(end, {"id": "s"} if end == "UNSUBSCRIBE" else {})
     assert list(counts(broker, "a").values()) == [1] * failed + [0] * (3 - failed)
@@ -320,9 +319,8 @@ def test_an_operator_deletes_a_queue_under_its_consumers(broker: SimBroker, clie
     client.subscribe("/queue/a", id="2", consumer_window_size="0")
     client.do("BEGIN", {"transaction": "t"})
     client.ack(client.messages()[0], transaction="t")
-    broker.parts.tick.enter()
-    broker.engine.delete_queue(broker.engine.queue("a"))
-    broker.run()
+    with broker.turn():
+        broker.engine.delete_queue(broker.engine.queue("a"))
     assert error(client) == "subscription closed"
     assert broker.engine.usage.messages == 0
     assert "a" not in broker.restart().engine.queues
