@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from protocols.amqp.errors import (
@@ -71,36 +73,22 @@ def session_failure(raw: bytes, limits: Limits | None = None) -> AmqpError:
 def test_all_of_attach() -> None:
     pair = opened()
     link = begun(pair)[0].new_sender("name")
-    link.send_attach(
-        source=Source("a", outcomes=("amqp:accepted:list",)),
-        target=Coordinator(("amqp:local-transactions",)),
-        snd_settle_mode=SenderSettleMode.UNSETTLED,
-        rcv_settle_mode=ReceiverSettleMode.SECOND,
-        unsettled={b"t": Accepted()},
-        max_message_size=1000,
-        offered_capabilities=("o",),
-        desired_capabilities=("d",),
-        properties={"p": 1},
-    )
+    fields: dict[str, Any] = {
+        "source": Source("a", outcomes=("amqp:accepted:list",)),
+        "target": Coordinator(("amqp:local-transactions",)),
+        "snd_settle_mode": SenderSettleMode.UNSETTLED,
+        "rcv_settle_mode": ReceiverSettleMode.SECOND,
+        "unsettled": {b"t": Accepted()},
+        "max_message_size": 1000,
+        "offered_capabilities": ("o",),
+        "desired_capabilities": ("d",),
+        "properties": {"p": 1},
+    }
+    link.send_attach(**fields)
     event = only(pair.to_server(), Attached)
     assert isinstance(event.link, Receiver)
     assert event.link.attach is event.attach
-    assert event.attach == Attach(
-        "name",
-        0,
-        SENDER,
-        0,
-        1,
-        Source("a", outcomes=("amqp:accepted:list",)),
-        Coordinator(("amqp:local-transactions",)),
-        {b"t": Accepted()},
-        False,
-        0,
-        1000,
-        ("o",),
-        ("d",),
-        {"p": 1},
-    )
+    assert event.attach == Attach("name", 0, SENDER, initial_delivery_count=0, **fields)
 
 
 def test_a_receiver_does_not_say_where_it_counts_from() -> None:

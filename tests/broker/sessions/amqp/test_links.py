@@ -25,7 +25,7 @@ from protocols.amqp.encode import encode
 from protocols.amqp.limits import Limits
 from protocols.amqp.message import DATA, MESSAGE_ANNOTATIONS, encode_annotations, encode_section
 from protocols.amqp.message import Message as Encoded
-from protocols.amqp.performatives import Accepted, Header, Properties, Rejected
+from protocols.amqp.performatives import Accepted, Header, Properties
 from protocols.amqp.types import Described, Symbol, Timestamp
 from store.decode import DuplicateId
 from store.record import RecordType, RemovalReason
@@ -57,7 +57,12 @@ def test_a_link_s_message_is_taken_in_once_and_keeps_its_hops(broker: SimBroker,
     link = AmqpSim(broker, "paris")
     sender = link.sender(None if relay else "a", "queue", **LINKED)
     assert link.answer(sender).offered_capabilities == (LINK_CAPABILITY,)
-    payload = message("x", properties=Properties(to="a"), annotations=notes(1, "lyon y 5", "paris x 7"))
+    payload = message(
+        "x",
+        properties=Properties(to="a"),
+        annotations=notes(1, "lyon y 5", "paris x 7"),
+        application={"_AMQ_DUPL_ID": "the producer's"},
+    )
     for _ in range(2):
         (outcome,) = link.send(sender, payload)
         assert isinstance(outcome.state, Accepted)
@@ -139,21 +144,6 @@ def test_what_a_link_gets_settled_is_consumed(broker: SimBroker) -> None:
     link.receiver("a", snd_settle_mode=1, **LINKED)
     assert link.bodies() == ["x"]
     assert broker.engine.queue("a").counters.acknowledged == 1
-
-
-def test_what_a_link_rejects_is_a_dead_letter(broker: SimBroker) -> None:
-    client = AmqpSim(broker)
-    client.send(client.sender("a", "queue"), message("x"))
-    link = AmqpSim(broker)
-    link.receiver("a", **LINKED)
-    link.settle(*link.take(), state=Rejected())
-    assert broker.engine.queue("DLQ").message_count == 1
-
-
-def test_ordinary_consumers_get_neither(broker: SimBroker) -> None:
-    client = AmqpSim(broker)
-    client.send(client.sender("a", "queue"), message("x"))
-    assert noted_on(client, "a") == [{}]
 
 
 def test_selectors_ask_for_hops(broker: SimBroker) -> None:
@@ -265,28 +255,6 @@ def test_a_link_id_may_stand_anywhere_and_alone() -> None:
 @pytest.mark.parametrize("wrong", ["paris x 1", 7, {"paris": 1}])
 def test_hops_that_are_none(wrong: object) -> None:
     assert hops_of(encode_annotations(MESSAGE_ANNOTATIONS, {HOPS: wrong})) == []
-
-
-def test_one_broker_to_the_next(broker: SimBroker) -> None:
-    """What a link got from one broker goes to another as it is, twice, and is there once; and on to a third."""
-    there = SimBroker(seed=1)
-    client = AmqpSim(broker)
-    client.send(client.sender("a", "queue"), message("x", application={"_AMQ_DUPL_ID": "1"}))
-    out = AmqpSim(broker)
-    out.receiver("a", name="north", **LINKED)
-    (delivery,) = out.take()
-    into = AmqpSim(there)
-    sender = into.sender("a", "queue", **LINKED)
-    for _ in range(2):
-        (outcome,) = into.send(sender, delivery.payload)
-        assert isinstance(outcome.state, Accepted)
-    on = AmqpSim(there)
-    on.receiver("a", name="south", **LINKED)
-    (second,) = on.take()
-    assert len(hops_of(second.payload)) == 2
-    before, after = delivery.message.message_annotations[LINK_ID], second.message.message_annotations[LINK_ID]
-    assert before != after
-    assert second.message.bare == delivery.message.bare
 
 
 def test_limits_of_the_receiver_count_what_is_noted(broker: SimBroker) -> None:

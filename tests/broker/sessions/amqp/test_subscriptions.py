@@ -8,6 +8,7 @@ import pytest
 
 from protocols.amqp.events import Detached
 from protocols.amqp.performatives import Properties, Rejected, Source, Target
+from protocols.amqp.types import Described, Symbol
 from tests.broker.sessions.amqp.harness import started
 from tests.support.amqp_client import AmqpSim, message
 from tests.support.sim_broker import SimBroker
@@ -45,26 +46,19 @@ def test_a_durable_one_stays_and_is_found_by_container_and_name(broker: SimBroke
     assert names(broker) == set(), "closing it unsubscribes"
 
 
-def test_a_durable_one_takes_one_consumer(broker: SimBroker, client: AmqpSim) -> None:
-    client.receiver("news", "topic", name="sub", **DURABLE)
-    other = AmqpSim(broker)
-    assert other.refused(other.receiver("news", "topic", name="sub", **DURABLE)).condition == "amqp:resource-locked"
+def lookup(client: AmqpSim) -> Any:
+    return client.receiver(None, name="sub", source=None, credit=0)
 
 
 def test_it_is_looked_up_without_a_source_and_closed(broker: SimBroker, client: AmqpSim) -> None:
     client.detach(client.receiver("news", "topic", name="sub", **DURABLE), closed=False)
-    link = client.receiver(None, name="sub", source=None, credit=0)
+    link = lookup(client)
     source = client.answer(link).source
     assert isinstance(source, Source)
     assert (source.address, source.durable) == ("news", 2)
     client.detach(link)
     assert names(broker) == set()
-    gone = client.receiver(None, name="sub", source=None, credit=0)
-    assert client.refused(gone).condition == "amqp:not-found"
-
-
-def lookup(client: AmqpSim) -> Any:
-    return client.receiver(None, name="sub", source=None, credit=0)
+    assert client.refused(lookup(client)).condition == "amqp:not-found"
 
 
 def test_one_that_is_consumed_cannot_be_deleted(broker: SimBroker, client: AmqpSim) -> None:
@@ -211,8 +205,6 @@ def test_a_dynamic_node_that_is_not_temporary_is_for_all(broker: SimBroker, clie
 
 
 def test_no_local() -> None:
-    from protocols.amqp.types import Described, Symbol
-
     broker, client = started()
     flt = {"no-local": Described(Symbol("apache.org:no-local-filter:list"), [])}
     client.receiver("news", "topic", filter=flt)
