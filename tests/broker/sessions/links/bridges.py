@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from broker.engine.model.message import Message
 from protocols.mqtt.codes import V5, PacketType, Role
 from protocols.mqtt.connection import MqttConnection
 from protocols.mqtt.encode import PublishHead
@@ -53,13 +52,6 @@ def client(broker: SimBroker, client_id: str, *filters: str, qos: int = 0, **mor
     if filters:
         found.subscribe(*filters, qos=qos)
     return found
-
-
-def dead_letters(broker: SimBroker) -> list[Message]:
-    """Those of a broker."""
-    if "DLQ" not in broker.engine.queues:
-        return []
-    return [each for each, _ in broker.engine.messages.browse(broker.engine.queue("DLQ"))]
 
 
 class Script:

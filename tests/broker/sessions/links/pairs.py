@@ -37,6 +37,13 @@ def bodies(broker: SimBroker, queue: str) -> list[str]:
     return sorted(content(each).decode() for each, _ in broker.engine.messages.browse(broker.engine.queue(queue)))
 
 
+def dead_letters(broker: SimBroker) -> list[Message]:
+    """The dead letters of a broker."""
+    if "DLQ" not in broker.engine.queues:
+        return []
+    return [each for each, _ in broker.engine.messages.browse(broker.engine.queue("DLQ"))]
+
+
 def content(each: Message) -> bytes:
     """A message's content."""
     return each.header.format.content(body_of(each))

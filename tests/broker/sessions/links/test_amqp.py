@@ -37,12 +37,28 @@ from protocols.amqp.session import Session
 from protocols.amqp.types import Described
 from tests.broker.sessions import large
 from tests.broker.sessions.amqp.harness import SELECTOR
-from tests.broker.sessions.links.pairs import SEND, bodies, content, pair, send
+from tests.broker.sessions.links.pairs import SEND, bodies, content, dead_letters, pair, send
 from tests.simulation.world import held
 from tests.support.amqp_client import AmqpSim, message
 from tests.support.interpreted import interpreted
 from tests.support.sim_broker import SimBroker, SimClient, SimPeer, configured
 from tests.support.sim_links import SimLinks, linked
+
+ORDERS = {"queue": "orders.out", "address": "orders"}
+HOLDING = {"orders": ORDERS | {"in-doubt": "hold"}}
+FAST = {"orders": ORDERS | {"non-durable": "fast"}}
+RECEIVE = {"receive": {"invoices": {"queue": "invoices", "address": "invoices.in"}}}
+
+#: Addresses there that take one message, and none.
+FULL = {"match": "orders", "max-size-bytes": 1, "address-full-policy": "FAIL"}
+NOWHERE = {"match": "orders", "auto-create-addresses": False, "auto-create-queues": False}
+
+
+def send_unanswered(a: SimBroker, links: SimLinks, *bodies: str) -> None:
+    """Send messages that arrive at the other end, whose answers do not."""
+    links.wires["b"].holding = True
+    send(a, "orders.out", *bodies)
+    links.wires["b"].deliver_there()
 
 
 def test_what_is_on_the_queue_goes_to_the_address_there() -> None:
@@ -69,7 +85,7 @@ def test_what_waited_goes_when_the_link_is_up() -> None:
 
 
 def test_a_queue_there_fills_an_address_here() -> None:
-    a, b, links = pair({"receive": {"invoices": {"queue": "invoices", "address": "invoices.in"}}})
+    a, b, links = pair(RECEIVE)
     send(b, "invoices", "1", "2")
     links.run()
     assert bodies(a, "invoices.in") == ["1", "2"]
@@ -135,11 +151,10 @@ def test_a_lost_connection_is_nobody_s_fault() -> None:
 
 
 def test_what_is_refused_is_a_dead_letter_with_the_other_end_s_words() -> None:
-    full = {"match": "orders", "max-size-bytes": 1, "address-full-policy": "FAIL"}
-    a, _b, links = pair(SEND, there=(full,))
+    a, _b, links = pair(SEND, there=(FULL,))
     send(a, "orders.out", "1", "2")
     links.run()
-    [letter] = [each for each, _ in a.engine.messages.browse(a.engine.queue("DLQ"))]
+    [letter] = dead_letters(a)
     assert content(letter) == b"2"
     text = str((letter.header.annotations or {})["_AMQ_DL_TEXT"])
     assert "amqp:resource-limit-exceeded" in text
@@ -150,12 +165,11 @@ def test_what_is_refused_is_a_dead_letter_with_the_other_end_s_words() -> None:
 
 
 def test_without_dead_letters_the_route_waits_and_goes_on() -> None:
-    full = {"match": "orders", "max-size-bytes": 1, "address-full-policy": "FAIL"}
     sends = {
         "orders": {"queue": "orders.out", "address": "orders", "use-dead-letter": False},
         "other": {"queue": "q", "address": "q"},
     }
-    a, b, links = pair({"send": sends}, there=(full,))
+    a, b, links = pair({"send": sends}, there=(FULL,))
     send(a, "orders.out", "1", "2", "3")
     links.run()
     route = links.route("orders")
@@ -184,8 +198,7 @@ def test_without_dead_letters_the_route_waits_and_goes_on() -> None:
 
 
 def test_an_address_that_is_not_there_costs_attempts() -> None:
-    nowhere = {"match": "orders", "auto-create-addresses": False, "auto-create-queues": False}
-    a, _b, links = pair(SEND, there=(nowhere,))
+    a, _b, links = pair(SEND, there=(NOWHERE,))
     assert links.route("orders").state is State.RETRYING
     assert "amqp:not-found" in links.route("orders").error
     send(a, "orders.out", "1")
@@ -193,14 +206,13 @@ def test_an_address_that_is_not_there_costs_attempts() -> None:
     assert bodies(a, "orders.out") == ["1"]
     links.advance(10_000)
     assert held(a, "orders.out") == []
-    [letter] = [each for each, _ in a.engine.messages.browse(a.engine.queue("DLQ"))]
+    [letter] = dead_letters(a)
     assert "amqp:not-found" in str((letter.header.annotations or {})["_AMQ_DL_TEXT"])
 
 
 def test_what_failed_for_want_of_an_address_comes_before_what_is_sent_later() -> None:
     """The address is there now, and an operator starts the link before the failed attempt would be over."""
-    nowhere = {"match": "orders", "auto-create-addresses": False, "auto-create-queues": False}
-    a, b, links = pair({"enabled": False, "window": 1, **SEND}, there=(nowhere,))
+    a, b, links = pair({"enabled": False, "window": 1, **SEND}, there=(NOWHERE,))
     send(a, "orders.out", "1")
     links.do(links.links.start, "b")
     assert links.route("orders").state is State.RETRYING
@@ -221,8 +233,7 @@ def test_what_failed_for_want_of_an_address_comes_before_what_is_sent_later() ->
 
 @pytest.mark.parametrize("durable", [True, False])
 def test_without_a_dead_letter_address_durable_messages_wait(durable: bool) -> None:
-    full = {"match": "orders", "max-size-bytes": 1, "address-full-policy": "FAIL"}
-    a, _b, links = pair(SEND, {"match": "orders.out", "dead-letter-address": ""}, there=(full,))
+    a, _b, links = pair(SEND, {"match": "orders.out", "dead-letter-address": ""}, there=(FULL,))
     client = AmqpSim(a)
     client.send(client.sender("orders.out", "queue"), *[message(body, durable=durable) for body in "12"])
     links.run()
@@ -260,7 +271,7 @@ def test_a_message_that_is_too_large_is_a_dead_letter_with_its_address(monkeypat
     send(a, "orders.out", "1", "x" * 3_000, "2")
     links.run()
     assert bodies(b, "orders") == ["1", "2"]
-    [letter] = [each for each, _ in a.engine.messages.browse(a.engine.queue("DLQ"))]
+    [letter] = dead_letters(a)
     annotations = letter.header.annotations or {}
     assert annotations["_AMQ_DL_REASON"] == "too-large"
     assert "link b at amqp://b:5672: orders: " in str(annotations["_AMQ_DL_TEXT"])
@@ -269,8 +280,7 @@ def test_a_message_that_is_too_large_is_a_dead_letter_with_its_address(monkeypat
 
 
 def test_fast_messages_leave_at_once() -> None:
-    sends = {"orders": {"queue": "orders.out", "address": "orders", "non-durable": "fast"}}
-    a, b, links = pair({"send": sends})
+    a, b, links = pair({"send": FAST})
     links.wires["b"].holding = True
     client = AmqpSim(a)
     client.send(
@@ -284,10 +294,9 @@ def test_fast_messages_leave_at_once() -> None:
 
 
 def test_a_large_message_among_fast_ones_is_kept_until_it_is_there() -> None:
-    sends = {"orders": {"queue": "orders.out", "address": "orders", "non-durable": "fast"}}
     config = large.config(header_bytes_max=large.LARGE)
     sections = {"acceptors": config.acceptors, "limits": config.limits}
-    a, b = SimBroker(linked(sections=sections, send=sends)), SimBroker(configured())
+    a, b = SimBroker(linked(sections=sections, send=FAST)), SimBroker(configured())
     links = SimLinks(a, {"b": b})
     links.run()
     links.do(links.links.pause, "b")
@@ -377,9 +386,8 @@ def test_back_off_doubles_up_to_its_limit() -> None:
 
 
 def test_a_clock_that_is_set_back_keeps_no_link_and_no_route_waiting() -> None:
-    full = {"match": "orders", "max-size-bytes": 1, "address-full-policy": "FAIL"}
-    sends = {"orders": {"queue": "orders.out", "address": "orders", "use-dead-letter": False}}
-    a, b, links = pair({"send": sends}, there=(full,))
+    sends = {"orders": ORDERS | {"use-dead-letter": False}}
+    a, b, links = pair({"send": sends}, there=(FULL,))
     send(a, "orders.out", "1", "2")
     links.run()
     assert links.route("orders").state is State.RETRYING
@@ -535,7 +543,7 @@ def test_a_window_in_bytes_is_for_as_many_messages_as_fit() -> None:
 
 
 def test_a_pause_breaks_nothing_that_is_on_its_way() -> None:
-    a, b, links = pair({"receive": {"invoices": {"queue": "invoices", "address": "invoices.in"}}})
+    a, b, links = pair(RECEIVE)
     links.wires["b"].holding = True
     send(b, "invoices", "1", "2")
     b.run()
@@ -568,9 +576,7 @@ def test_what_was_on_its_way_to_a_consumer_that_has_left_stays_here() -> None:
 
 def test_an_answer_that_is_lost_doubles_nothing() -> None:
     a, b, links = pair()
-    links.wires["b"].holding = True
-    send(a, "orders.out", *map(str, range(20)))
-    links.wires["b"].deliver_there()
+    send_unanswered(a, links, *map(str, range(20)))
     assert len(bodies(b, "orders")) == 20, "they have arrived, and nobody here knows"
     assert len(bodies(a, "orders.out")) == 20
     links.cut()
@@ -582,9 +588,7 @@ def test_an_answer_that_is_lost_doubles_nothing() -> None:
 
 def test_a_crash_of_this_broker_doubles_nothing() -> None:
     a, b, links = pair()
-    links.wires["b"].holding = True
-    send(a, "orders.out", *map(str, range(20)))
-    links.wires["b"].deliver_there()
+    send_unanswered(a, links, *map(str, range(20)))
     links.cut()
     a = a.restart()
     links = SimLinks(a, {"b": b})
@@ -612,7 +616,7 @@ def test_a_crash_of_the_other_broker_loses_and_doubles_nothing() -> None:
 
 
 def test_what_is_fetched_twice_is_taken_once() -> None:
-    a, b, links = pair({"receive": {"invoices": {"queue": "invoices", "address": "invoices.in"}}})
+    a, b, links = pair(RECEIVE)
     a.hold_disk()
     send(b, "invoices", *map(str, range(20)))
     links.run()
@@ -630,9 +634,7 @@ def test_what_is_fetched_twice_is_taken_once() -> None:
 def test_a_broker_that_is_no_bartleby_gets_them_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.sessions.amqp.attach._OFFERED_SENDERS", ())
     a, b, links = pair()
-    links.wires["b"].holding = True
-    send(a, "orders.out", "1", "2")
-    links.wires["b"].deliver_there()
+    send_unanswered(a, links, "1", "2")
     links.cut()
     links.advance(5_000)
     assert bodies(b, "orders") == ["1", "1", "2", "2"]
@@ -641,11 +643,8 @@ def test_a_broker_that_is_no_bartleby_gets_them_again(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("discard", [True, False])
 def test_what_is_in_doubt_is_held(monkeypatch: pytest.MonkeyPatch, discard: bool) -> None:
     monkeypatch.setattr("broker.sessions.amqp.attach._OFFERED_SENDERS", ())
-    sends = {"orders": {"queue": "orders.out", "address": "orders", "in-doubt": "hold"}}
-    a, b, links = pair({"send": sends})
-    links.wires["b"].holding = True
-    send(a, "orders.out", "1", "2")
-    links.wires["b"].deliver_there()
+    a, b, links = pair({"send": HOLDING})
+    send_unanswered(a, links, "1", "2")
     links.cut()
     send(a, "orders.out", "3")
     links.advance(5_000)
@@ -661,11 +660,8 @@ def test_what_is_in_doubt_is_held(monkeypatch: pytest.MonkeyPatch, discard: bool
 def test_what_is_in_doubt_is_held_while_the_route_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other end has given one back, and says nothing of the others before the connection is lost."""
     monkeypatch.setattr("broker.sessions.amqp.attach._OFFERED_SENDERS", ())
-    sends = {"orders": {"queue": "orders.out", "address": "orders", "in-doubt": "hold"}}
-    a, b, links = pair({"send": sends})
-    links.wires["b"].holding = True
-    send(a, "orders.out", "1", "2")
-    links.wires["b"].deliver_there()
+    a, b, links = pair({"send": HOLDING})
+    send_unanswered(a, links, "1", "2")
     session = links.links.connections["b"]
     assert isinstance(session, AmqpLinkSession)
     links.do(session.routes["orders"].standing.wait, "given back")
@@ -678,12 +674,9 @@ def test_what_is_in_doubt_is_held_while_the_route_waits(monkeypatch: pytest.Monk
 
 def test_what_is_in_doubt_is_held_after_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.sessions.amqp.attach._OFFERED_SENDERS", ())
-    sends = {"orders": {"queue": "orders.out", "address": "orders", "in-doubt": "hold"}}
     strict: dict[str, object] = {"match": "orders.out", "delivery-count-persistence": "strict"}
-    a, b, links = pair({"send": sends}, strict)
-    links.wires["b"].holding = True
-    send(a, "orders.out", "1", "2")
-    links.wires["b"].deliver_there()
+    a, b, links = pair({"send": HOLDING}, strict)
+    send_unanswered(a, links, "1", "2")
     links.cut()
     a = a.restart()
     send(a, "orders.out", "3")
@@ -788,7 +781,7 @@ def test_a_loop_ends_as_a_dead_letter(kind: str) -> None:
     for _ in range(40):
         there.run()
         back.run()
-    letters = [each for broker in (a, b) for each, _ in broker.engine.messages.browse(broker.engine.queue("DLQ"))]
+    letters = [*dead_letters(a), *dead_letters(b)]
     assert len(letters) == 1
     said = letters[0].header.annotations or {}
     assert said["_AMQ_DL_REASON"] == "link-hops"
@@ -829,7 +822,7 @@ def test_a_message_that_ends_the_amqp_link_dies_alone(monkeypatch: pytest.Monkey
         links.advance(1_000)
     assert bodies(b, "orders") == good
     assert [each[:1] for each in bodies(a, "DLQ")] == ["x"]
-    [letter] = [each for each, _ in a.engine.messages.browse(a.engine.queue("DLQ"))]
+    [letter] = dead_letters(a)
     assert "amqp:link:message-size-exceeded" in str((letter.header.annotations or {})["_AMQ_DL_TEXT"])
     assert held(a, "orders.out") == []
     assert links.route("orders").state is State.RUNNING

@@ -23,7 +23,8 @@ from protocols.mqtt.properties import (
     USER_PROPERTY,
     Properties,
 )
-from tests.broker.sessions.links.bridges import Script, client, dead_letters, pair, scripted
+from tests.broker.sessions.links.bridges import Script, client, pair, scripted
+from tests.broker.sessions.links.pairs import dead_letters
 from tests.broker.sessions.mqtt.harness import with_mqtt
 from tests.simulation.world import held
 from tests.support.amqp_client import AmqpSim, message
