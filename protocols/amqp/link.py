@@ -150,11 +150,6 @@ class Channel:
         """Whether received frames are handled."""
         return self.state in SESSION_READS and not self.failed
 
-    @property
-    def stalled(self) -> bool:
-        """Whether frames await room in the peer's window."""
-        return bool(self.waiting)
-
     def assign(self, link: Link) -> int:
         """Assign the lowest free handle to a link.  Raises AmqpError if the peer allows no handle so high."""
         handle = next(number for number in range(len(self.by_handle) + 1) if number not in self.by_handle)

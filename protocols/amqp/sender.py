@@ -27,7 +27,7 @@ class Streaming:
     def room(self) -> bool:
         """Whether a part may be sent now."""
         session = self._link.session
-        return session.remote_incoming_window > 0 and not session.stalled and self._link.sends
+        return session.remote_incoming_window > 0 and not session.waiting and self._link.sends
 
     def send(self, payload: bytes, *, last: bool) -> None:
         """Send a part, in as many frames as it needs."""
@@ -85,7 +85,7 @@ class Sender(SendingLink):
     def room(self) -> int:
         """How many messages may be sent now."""
         session = self.session
-        if self.credit <= 0 or session.stalled or not self.sends or self.state is not LinkState.ATTACHED:
+        if self.credit <= 0 or session.waiting or not self.sends or self.state is not LinkState.ATTACHED:
             return 0
         if self.streaming is not None:
             return 0

@@ -198,11 +198,6 @@ class Session(Channel):
         self._uncount(link)
         link.receive_detach(detach, events)
 
-    def _fail(self, link: Link, error: AmqpError, events: list[Event]) -> None:
-        link.failed = True
-        link.clear()
-        events.append(LinkFailed(link, error))
-
     # -- flow ------------------------------------------------------------------------------------------------------
 
     def receive_flow(self, flow: Flow, events: list[Event]) -> None:
@@ -249,7 +244,9 @@ class Session(Channel):
             except AmqpError as error:
                 if error.scope is not Scope.LINK:
                     raise
-                self._fail(link, error, events)
+                link.failed = True
+                link.clear()
+                events.append(LinkFailed(link, error))
             else:
                 return link
         id = transfer.delivery_id

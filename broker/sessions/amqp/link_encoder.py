@@ -11,7 +11,7 @@ from broker.engine.model.message import RESERVED_PREFIXES, Annotations, Message
 from broker.sessions.amqp.format import AMQP_FORMAT
 from broker.sessions.amqp.link_id import HOPS, LINK_ID, LINK_ID_BYTES, hop, hops_of, link_id
 from broker.sessions.amqp.message import DeliveryHistory, Encoder, annotated, as_amqp, typed_notes
-from broker.sessions.convert import ConversionError, Refusal, ReplyPrefixes
+from broker.sessions.convert import ConversionError, ReplyPrefixes
 from protocols.amqp.encode import encode
 from protocols.amqp.errors import DecodeError
 from protocols.amqp.message import MESSAGE_ANNOTATIONS, PROPERTIES, encode_annotations
@@ -43,29 +43,22 @@ class LinkEncoder(Encoder):
     Annotations that only a broker writes (`_AMQ_ORIG_ADDRESS`) are left out for a Bartleby, which would drop them.
     """
 
-    __slots__ = ("_now", "_queue_id", "_stamp")
+    __slots__ = ("_queue_id", "_stamp")
 
     _as_they_came: ClassVar[int] = -1  # none
 
     def __init__(self, replies: ReplyPrefixes, stamp: Stamp) -> None:
         super().__init__(replies)
         self._stamp = stamp
-        self._now = 0
         self._queue_id = 0
 
     def read(self, queue_id: int) -> None:
         """Set the queue that link ids name; relayed ones name none, so copies from several queues count as one."""
         self._queue_id = 0 if self._stamp.relayed else queue_id
 
-    def encode(
-        self, messages: list[Message], past: DeliveryHistory, now: int, bytes_max: int | None
-    ) -> tuple[list[bytes], list[Refusal], int]:
-        self._now = now
-        return super().encode(messages, _failures(past), now, bytes_max)
-
-    def encode_alone(self, message: Message, past: DeliveryHistory, now: int) -> bytes:
-        self._now = now
-        return super().encode_alone(message, _failures(past), now)
+    def history(self, past: DeliveryHistory) -> DeliveryHistory:
+        """Return which messages may have been processed: no consumer has seen one that only came back from a link."""
+        return DeliveryHistory(past.states, frozenset(), 0)
 
     def attempts(self, state: DeliveryState | None) -> int:
         return state.count if state else 0
@@ -99,14 +92,6 @@ class LinkEncoder(Encoder):
         if self._stamp.broker_id:
             annotations = {n: value for n, value in annotations.items() if not n.startswith(RESERVED_PREFIXES)}
         return typed_notes(annotations)
-
-
-def _failures(past: DeliveryHistory) -> DeliveryHistory:
-    """Return the part of a queue's history for the other broker: which messages may have been processed.
-
-    A message that only came back from a link does not count: no consumer has seen it there.
-    """
-    return DeliveryHistory(past.states, frozenset(), 0)
 
 
 def _addressed(payload: bytes, address: str) -> bytes:

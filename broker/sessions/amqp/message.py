@@ -273,7 +273,7 @@ class Encoder:
     Messages of the format `_as_they_came` without annotations of the broker are sent unchanged.
     """
 
-    __slots__ = ("_again", "_facts", "_first", "_replies", "_rewrites")
+    __slots__ = ("_again", "_facts", "_first", "_now", "_replies", "_rewrites")
 
     _as_they_came: ClassVar[int] = AMQP_FORMAT
 
@@ -282,6 +282,7 @@ class Encoder:
         self._facts: MessageHeader | None = None
         self._first = self._again = b""  # header sections: for the first acquirer, and for others
         self._rewrites = False  # messages with this header are not sent unchanged
+        self._now = 0
 
     def encode(
         self, messages: list[Message], past: DeliveryHistory, now: int, bytes_max: int | None
@@ -289,8 +290,9 @@ class Encoder:
         """Return the payloads of messages; those that cannot be sent, and why; and how many were processed: it stops at
         a message whose body is in a file.
         """
+        self._now = now
         try:
-            return self._encode(messages, past, now, bytes_max)
+            return self._encode(messages, self.history(past), bytes_max)
         except Exception as error:  # a bug of ours must cost one message only: try one by one
             if len(messages) == 1:
                 return [], [(messages[0], unsaid(error))], 1
@@ -305,7 +307,7 @@ class Encoder:
         return payloads, refused, len(messages)
 
     def _encode(
-        self, messages: list[Message], past: DeliveryHistory, now: int, bytes_max: int | None
+        self, messages: list[Message], past: DeliveryHistory, bytes_max: int | None
     ) -> tuple[list[bytes], list[Refusal], int]:
         payloads: list[bytes] = []
         refused: list[Refusal] = []
@@ -323,7 +325,7 @@ class Encoder:
             if known and not past.first_acquirer(message.id):
                 section = self._again
             if (states and message.id in states) or header.expiration:
-                section = self._own_header(message, past, now)
+                section = self._own_header(message, past)
             body = message.body
             if not isinstance(body, bytes):
                 return payloads, refused, messages.index(message)
@@ -344,13 +346,18 @@ class Encoder:
 
     def encode_alone(self, message: Message, past: DeliveryHistory, now: int) -> bytes:
         """Return the payload of one message of any size.  Raises ConversionError."""
-        return self._own_header(message, past, now) + self.rewritten(message)
+        self._now = now
+        return self._own_header(message, self.history(past)) + self.rewritten(message)
 
-    def _own_header(self, message: Message, past: DeliveryHistory, now: int) -> bytes:
+    def _own_header(self, message: Message, past: DeliveryHistory) -> bytes:
         header = message.header
-        ttl = min(max(header.expiration - now, 1), _TTL_MAX) if header.expiration else 0
+        ttl = min(max(header.expiration - self._now, 1), _TTL_MAX) if header.expiration else 0
         attempts = self.attempts(past.states.get(message.id))
         return encode(Header(header.durable, header.priority, ttl or None, past.first_acquirer(message.id), attempts))
+
+    def history(self, past: DeliveryHistory) -> DeliveryHistory:
+        """Return the part of a queue's history that the receiver is told."""
+        return past
 
     def attempts(self, state: DeliveryState | None) -> int:
         """Return the delivery-count of a message: at least 1 for a redelivery, even if none counts as failed."""

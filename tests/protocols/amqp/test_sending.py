@@ -211,7 +211,7 @@ def test_a_message_larger_than_the_window_waits_in_part() -> None:
     link.send([payload, b"small"], ["large", "small"])
     first = codec.data_to_send()
     assert first.count(b"\x00\x53\x14") == 2
-    assert (link.room, session.stalled) == (0, True)
+    assert (link.room, len(session.waiting)) == (0, 4)
     assert (link.stalled, link.delivery_count) == (1, 2)
     assert receive(codec, frames(Flow(2, 2, 0, 9, 0, 0, 1000, echo=True))) == [Credit(link)]
     second = codec.data_to_send()
@@ -246,13 +246,13 @@ def test_what_waits_is_forgotten_with_its_link() -> None:
     link.send([b"x" * 2000], ["large"])
     link.send_detach()
     codec.data_to_send()
-    assert not link.session.stalled
+    assert not link.session.waiting
     receive(codec, frames(Flow(1, 9, 0, 9)))
     assert codec.data_to_send() == b""
     codec, link = windowed(1)
     link.send([b"x" * 2000], ["large"])
     session_of(link).send_end()
-    assert not link.session.stalled
+    assert not link.session.waiting
 
 
 # -- outcomes of ours --------------------------------------------------------------------------------------------------
