@@ -62,12 +62,11 @@ def compile_filter(text: str, limits: FilterLimits = _DEFAULT_LIMITS) -> Filter 
 @functools.lru_cache(maxsize=CACHE_FILTERS_MAX)
 def _compiled(text: str, limits: FilterLimits) -> Filter:
     # Imported here: the parser and its grammar are a lot to load for a broker without filters.
-    from broker.engine.filter.compile import Compiler
     from broker.engine.filter.grammar import parse
 
     start, options = _prefixes(text)
-    parsed = parse(text, start, hyphenated=options[_HYPHENATED], limits=limits)
-    return Filter(text, Compiler(convert=options[_CONVERT]).judge(parsed))
+    judge = parse(text, start, hyphenated=options[_HYPHENATED], convert=options[_CONVERT], limits=limits)
+    return Filter(text, judge)
 
 
 def _prefixes(text: str) -> tuple[int, dict[str, bool]]:

@@ -3,44 +3,27 @@
 Rising precedence: OR; AND; `=` `<>` IS [NOT] NULL; `<` `<=` `>` `>=` [NOT] LIKE, BETWEEN, IN; `+` `-`; `*` `/` `%`;
 unary `+`, `-` and NOT. NOT binds tightest: `NOT color = 'red'` is `(NOT color) = 'red'`, which is never true.
 
-The parser is LALR: one pass, no recursion, so that no text can exhaust the stack; the tree it builds is measured before
-anything recurses over it. Its lexer reads names and keywords as one token and distinguishes them afterwards, so that
-`INVOICE` is not read as `IN VOICE`. The two readings of `a-b` (hyphenated_props:) differ only in the token for names.
+The parser is LALR: one pass, no recursion, so that no text can exhaust the stack. It makes each part's function as it
+goes, and measures it, so that no function that recurses too deep is ever called. Its lexer reads names and keywords as
+one token and distinguishes them afterwards, so that `INVOICE` is not read as `IN VOICE`. The two readings of `a-b`
+(hyphenated_props:) differ only in the token for names.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar, cast
 
 from lark import Lark, Token, Transformer, v_args
 from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
+from broker.engine.filter import compile
+from broker.engine.filter.compile import ArithmeticSign, Evaluate, OrderSign
 from broker.engine.filter.errors import InvalidFilter
 from broker.engine.filter.limits import NODES_PER_SEARCH, FilterLimits
-from broker.engine.filter.syntax import (
-    AllOf,
-    AnyOf,
-    Arithmetic,
-    ArithmeticSign,
-    Between,
-    Constant,
-    Equal,
-    Expression,
-    In,
-    IsNull,
-    Like,
-    Negative,
-    Not,
-    Order,
-    OrderSign,
-    Property,
-    Truth,
-    TruthConstant,
-    TruthOfProperty,
-)
+from broker.engine.filter.values import Judge, Value
 from broker.engine.model.pattern import Pattern, Wild
 from broker.engine.model.pattern import Token as PatternToken
 
@@ -107,6 +90,44 @@ _WILDS: Final[dict[str, Wild]] = {"%": Wild.RUN, "_": Wild.ONE}
 _UNSUPPORTED: Final = frozenset({"XPATH", "XQUERY"})
 _INTEGER_MAX: Final = 1 << 63  # one more than a long holds, because the sign of the least long is an operator
 
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Expression:
+    """A part of a filter, and the function that it became.
+
+    position: 0-based offset in the text; depth: levels of nesting; nodes: parts, itself included.
+    """
+
+    position: int
+    depth: int
+    nodes: int
+    evaluate: Evaluate
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant(Expression):
+    value: Value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Property(Expression):
+    name: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Truth(Expression):
+    """An expression that is true, false or unknown: the operands of AND, OR and NOT, and a whole filter."""
+
+    evaluate: Judge
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TruthConstant(Truth):
+    """TRUE, FALSE and NULL."""
+
+    value: bool | None
+
+
 _E = TypeVar("_E", bound=Expression)
 
 
@@ -139,7 +160,19 @@ def _integer(token: Token, digits: str, base: int) -> Constant:
     value = int(digits, base)
     if value > _INTEGER_MAX:
         raise _Fault(_place(token), "an integer beyond 64 bits")
-    return Constant(_place(token), 1, 1, value)
+    return _constant(token, value)
+
+
+def _constant(token: Token, value: Value) -> Constant:
+    return Constant(_place(token), 1, 1, compile.constant(value), value)
+
+
+def _property(token: Token, name: str) -> Property:
+    return Property(_place(token), 1, 1, compile.named(name), name)
+
+
+def _truth_constant(token: Token, value: bool | None) -> TruthConstant:
+    return TruthConstant(_place(token), 1, 1, compile.truth_constant(value), value)
 
 
 def _truth(part: Expression) -> Truth:
@@ -147,7 +180,7 @@ def _truth(part: Expression) -> Truth:
     if isinstance(part, Truth):
         return part
     if isinstance(part, Property):
-        return TruthOfProperty(part.position, part.depth, part.nodes, part.name)
+        return Truth(part.position, part.depth, part.nodes, compile.truth_of(part.name))
     raise _Fault(part.position, "a condition is expected here, not a value")
 
 
@@ -183,73 +216,95 @@ def like_pattern(text: str, escape: str | None) -> Pattern:
     return Pattern(tokens)
 
 
-def _not(part: Truth) -> Not:
-    return Not(*_measure(part), part)
+def _not(part: Truth) -> Truth:
+    return Truth(*_measure(part), compile.negation(part.evaluate))
+
+
+def _chain(deciding: bool, parts: tuple[Expression, ...]) -> Truth:
+    """AND or OR. A chain is one node, so that a long chain is not a deep one."""
+    return Truth(*_measure(*parts), compile.first_of(deciding, [_truth(part).evaluate for part in parts]))
 
 
 @v_args(inline=True)
 class _Builder(Transformer[Token, Expression]):
-    """Builds the syntax tree, with one method for each rule. Raises _Fault for errors beyond the grammar."""
+    """Makes the functions, with one method for each rule. Raises _Fault for errors beyond the grammar."""
+
+    def __init__(self, *, convert: bool) -> None:
+        super().__init__()
+        self._convert = convert
 
     def start(self, part: Expression) -> Truth:
         return _truth(part)
 
-    def any_of(self, *parts: Expression) -> AnyOf:
-        return AnyOf(*_measure(*parts), tuple(_truth(part) for part in parts))
+    def any_of(self, *parts: Expression) -> Truth:
+        return _chain(True, parts)
 
-    def all_of(self, *parts: Expression) -> AllOf:
-        return AllOf(*_measure(*parts), tuple(_truth(part) for part in parts))
+    def all_of(self, *parts: Expression) -> Truth:
+        return _chain(False, parts)
 
-    def equal(self, left: Expression, right: Expression) -> Equal:
+    def equal(self, left: Expression, right: Expression) -> Truth:
         if isinstance(_comparable(left), TruthConstant) and isinstance(right, Constant):
             raise _Fault(right.position, "TRUE and FALSE cannot be compared with a text or a number")
-        return Equal(*_measure(left, right), left, _comparable(right))
+        _comparable(right)
+        text = right.value if isinstance(right, Constant) and isinstance(right.value, str) else None
+        if isinstance(left, Property) and text is not None and not self._convert:
+            return Truth(*_measure(left, right), compile.equals_text(left.name, text))
+        return Truth(*_measure(left, right), compile.equal(left.evaluate, right.evaluate, convert=self._convert))
 
-    def not_equal(self, left: Expression, right: Expression) -> Not:
+    def not_equal(self, left: Expression, right: Expression) -> Truth:
         return _not(self.equal(left, right))
 
-    def is_null(self, operand: Expression, _: Token) -> IsNull:
-        return IsNull(*_measure(operand), operand)
+    def is_null(self, operand: Expression, _: Token) -> Truth:
+        return Truth(*_measure(operand), compile.is_null(operand.evaluate))
 
-    def is_not_null(self, operand: Expression, null: Token) -> Not:
+    def is_not_null(self, operand: Expression, null: Token) -> Truth:
         return _not(self.is_null(operand, null))
 
-    def order(self, left: Expression, sign: Token, right: Expression) -> Order:
-        return Order(*_measure(left, right), cast(OrderSign, str(sign)), _orderable(left), _orderable(right))
+    def order(self, left: Expression, sign: Token, right: Expression) -> Truth:
+        low, high = _orderable(left).evaluate, _orderable(right).evaluate
+        judge = compile.order(cast(OrderSign, str(sign)), low, high, convert=self._convert)
+        return Truth(*_measure(left, right), judge)
 
-    def like(self, operand: Expression, pattern: Token, escape: Token | None = None) -> Like:
+    def like(self, operand: Expression, pattern: Token, escape: Token | None = None) -> Truth:
         mark = None if escape is None else _unquoted(escape)
         if escape is not None and len(mark or "") != 1:
             raise _Fault(_place(escape), "ESCAPE takes one character")
         compiled = like_pattern(_unquoted(pattern), mark)
         position, depth, nodes = _measure(operand)
-        return Like(position, depth, nodes + compiled.searches * NODES_PER_SEARCH, operand, compiled)
+        nodes += compiled.searches * NODES_PER_SEARCH
+        return Truth(position, depth, nodes, compile.like(operand.evaluate, compiled.matches))
 
-    def not_like(self, operand: Expression, pattern: Token, escape: Token | None = None) -> Not:
+    def not_like(self, operand: Expression, pattern: Token, escape: Token | None = None) -> Truth:
         return _not(self.like(operand, pattern, escape))
 
-    def between(self, operand: Expression, low: Expression, high: Expression) -> Between:
-        measured = _measure(_orderable(operand), _orderable(low), _orderable(high))
-        return Between(*measured, operand, low, high, inside=True)
+    def between(self, operand: Expression, low: Expression, high: Expression, *, inside: bool = True) -> Truth:
+        parts = [_orderable(operand), _orderable(low), _orderable(high)]
+        judge = compile.between(*[part.evaluate for part in parts], inside=inside, convert=self._convert)
+        return Truth(*_measure(*parts), judge)
 
-    def not_between(self, operand: Expression, low: Expression, high: Expression) -> Between:
-        return replace(self.between(operand, low, high), inside=False)
+    def not_between(self, operand: Expression, low: Expression, high: Expression) -> Truth:
+        return self.between(operand, low, high, inside=False)
 
-    def among(self, operand: Expression, *options: Token) -> In:
+    def among(self, operand: Expression, *options: Token, inside: bool = True) -> Truth:
         if not isinstance(operand, Property):
             raise _Fault(operand.position, "IN needs a name on its left")
-        return In(*_measure(operand), operand.name, frozenset(map(_unquoted, options)), inside=True)
+        judge = compile.among(operand.name, frozenset(map(_unquoted, options)), inside=inside)
+        return Truth(*_measure(operand), judge)
 
-    def not_among(self, operand: Expression, *options: Token) -> In:
-        return replace(self.among(operand, *options), inside=False)
+    def not_among(self, operand: Expression, *options: Token) -> Truth:
+        return self.among(operand, *options, inside=False)
 
-    def arithmetic(self, left: Expression, sign: Token, right: Expression) -> Arithmetic:
-        return Arithmetic(*_measure(left, right), cast(ArithmeticSign, str(sign)), left, right)
+    def arithmetic(self, left: Expression, sign: Token, right: Expression) -> Expression:
+        operator = cast(ArithmeticSign, str(sign))
+        evaluate = compile.arithmetic(operator, left.evaluate, right.evaluate, convert=self._convert)
+        return Expression(*_measure(left, right), evaluate)
 
     def signed(self, sign: Token, operand: Expression) -> Expression:
-        return Negative(*_measure(operand), operand) if sign == "-" else self.nested(operand)
+        if sign == "+":
+            return self.nested(operand)
+        return Expression(*_measure(operand), compile.negative(operand.evaluate))
 
-    def negation(self, operand: Expression) -> Not:
+    def negation(self, operand: Expression) -> Truth:
         return _not(_truth(operand))
 
     def nested(self, part: _E) -> _E:
@@ -257,7 +312,7 @@ class _Builder(Transformer[Token, Expression]):
         return replace(part, depth=part.depth + 1)
 
     def text(self, token: Token) -> Constant:
-        return Constant(_place(token), 1, 1, _unquoted(token))
+        return _constant(token, _unquoted(token))
 
     def decimal(self, token: Token) -> Constant:
         return _integer(token, token.rstrip("lL"), 10)
@@ -269,23 +324,23 @@ class _Builder(Transformer[Token, Expression]):
         return _integer(token, token[2:], 16)
 
     def double(self, token: Token) -> Constant:
-        return Constant(_place(token), 1, 1, float(token))
+        return _constant(token, float(token))
 
     def boolean(self, token: Token) -> TruthConstant:
-        return TruthConstant(_place(token), 1, 1, token.upper() == "TRUE")
+        return _truth_constant(token, token.upper() == "TRUE")
 
     def null(self, token: Token) -> TruthConstant:
-        return TruthConstant(_place(token), 1, 1, None)
+        return _truth_constant(token, None)
 
     def name(self, token: Token) -> Property:
-        return Property(_place(token), 1, 1, str(token))
+        return _property(token, str(token))
 
     def quoted_name(self, token: Token) -> Property:
-        return Property(_place(token), 1, 1, _unquoted(token))
+        return _property(token, _unquoted(token))
 
 
 @functools.cache
-def _parser(hyphenated: bool) -> Lark:
+def _parser(hyphenated: bool, convert: bool) -> Lark:
     """Built when first needed: 30 ms each."""
     callbacks: dict[str, Callable[[Token], Token]] = {"NAME": _keyword}
     grammar = _GRAMMAR.replace("HYPHEN", "-" if hyphenated else "")
@@ -293,7 +348,7 @@ def _parser(hyphenated: bool) -> Lark:
         grammar,
         parser="lalr",
         lexer="basic",
-        transformer=_Builder(),
+        transformer=_Builder(convert=convert),
         lexer_callbacks=callbacks,
         maybe_placeholders=False,
     )
@@ -322,25 +377,28 @@ def _unexpected(fault: UnexpectedToken, text: str) -> _Fault:
     return _Fault(place, f"unexpected {str(fault.token)!r}")
 
 
-def _parsed(text: str, hyphenated: bool) -> Truth:
+def _parsed(text: str, hyphenated: bool, convert: bool) -> Truth:
     try:
-        return cast(Truth, _parser(hyphenated).parse(text))
+        return cast(Truth, _parser(hyphenated, convert).parse(text))
     except UnexpectedCharacters as fault:
         raise _unreadable(fault, text) from None
     except UnexpectedToken as fault:
         raise _unexpected(fault, text) from None
 
 
-def parse(text: str, start: int, *, hyphenated: bool, limits: FilterLimits) -> Truth:
-    """The expression that begins at `start` of `text`. Raises InvalidFilter: syntax, unsupported, or over a limit."""
+def parse(text: str, start: int, *, hyphenated: bool, convert: bool, limits: FilterLimits) -> Judge:
+    """The expression that begins at `start` of `text`, as a function of a message's properties.
+
+    Raises InvalidFilter: syntax, unsupported, or over a limit.
+    """
     if len(text) > limits.text_chars_max:
         raise InvalidFilter(text, limits.text_chars_max, f"longer than {limits.text_chars_max} characters")
     try:
-        parsed = _parsed(text[start:], hyphenated)
+        parsed = _parsed(text[start:], hyphenated, convert)
     except _Fault as fault:
         raise InvalidFilter(text, start + fault.position, fault.reason) from None
     if parsed.depth > limits.depth_max:
         raise InvalidFilter(text, start, f"nested more than {limits.depth_max} levels deep")
     if parsed.nodes > limits.nodes_max:
         raise InvalidFilter(text, start, f"more than {limits.nodes_max} operators, names and constants")
-    return parsed
+    return parsed.evaluate

@@ -30,31 +30,18 @@ class QueueAttributes:
     """A queue's attributes; `QueueAttributes()` is a plain queue's.  -1: no limit, or off."""
 
     last_value: bool = row(
-        False,
-        "true: a message replaces a waiting one with the same last-value-key, by default _AMQ_LVQ_NAME.",
-        setting="default_last_value_queue",
+        False, "true: a message replaces a waiting one with the same last-value-key, by default _AMQ_LVQ_NAME."
     )
     last_value_key: str = row(
         "",
         "Messages with the same value of this property replace each other; setting it makes a last-value queue.",
         chars_max=PROPERTY_NAME_CHARS_MAX,
-        setting="default_last_value_key",
     )
-    non_destructive: bool = row(
-        False,
-        "true: each consumer gets every message, and consuming removes none.",
-        setting="default_non_destructive",
-    )
-    exclusive: bool = row(
-        False, "true: one consumer gets everything; the others wait for it to leave.", setting="default_exclusive_queue"
-    )
-    max_consumers: int = row(
-        -1, "Consumers at a time; 0: none, -1: any number.", low=-1, high=NUMBER_MAX, setting="default_max_consumers"
-    )
+    non_destructive: bool = row(False, "true: each consumer gets every message, and consuming removes none.")
+    exclusive: bool = row(False, "true: one consumer gets everything; the others wait for it to leave.")
+    max_consumers: int = row(-1, "Consumers at a time; 0: none, -1: any number.", low=-1, high=NUMBER_MAX)
     purge_on_no_consumers: bool = row(
-        False,
-        "true: the queue takes messages only while it has consumers; the last one to leave empties it.",
-        setting="default_purge_on_no_consumers",
+        False, "true: the queue takes messages only while it has consumers; the last one to leave empties it."
     )
     ring_size: int = row(
         -1,
@@ -62,49 +49,28 @@ class QueueAttributes:
         low=-1,
         high=NUMBER_MAX,
         zero=RING_OF_NOTHING,
-        setting="default_ring_size",
     )
     consumers_before_dispatch: int = row(
-        0,
-        "Deliveries begin once there are this many consumers.",
-        low=0,
-        high=NUMBER_MAX,
-        setting="default_consumers_before_dispatch",
+        0, "Deliveries begin once there are this many consumers.", low=0, high=NUMBER_MAX
     )
     delay_before_dispatch: int = row(
         -1,
         "Deliveries begin this long after the first consumer, even if there are too few; -1: they do not.",
         unit=Unit.MILLISECONDS,
         low=-1,
-        setting="default_delay_before_dispatch",
     )
-    group_rebalance: bool = row(
-        False,
-        "true: each new consumer makes the broker assign all message groups anew.",
-        setting="default_group_rebalance",
-    )
-    group_rebalance_pause_dispatch: bool = row(
-        False,
-        "true: reassign groups only once nothing is in delivery.",
-        setting="default_group_rebalance_pause_dispatch",
-    )
+    group_rebalance: bool = row(False, "true: each new consumer makes the broker assign all message groups anew.")
+    group_rebalance_pause_dispatch: bool = row(False, "true: reassign groups only once nothing is in delivery.")
     group_buckets: int = row(
-        -1,
-        "Hash message groups into this many buckets; 0: ignore groups, -1: do not hash.",
-        low=-1,
-        high=NUMBER_MAX,
-        setting="default_group_buckets",
+        -1, "Hash message groups into this many buckets; 0: ignore groups, -1: do not hash.", low=-1, high=NUMBER_MAX
     )
     group_first_key: str = row(
         "",
         "The property set to true on the first message of a group that a consumer gets.",
         chars_max=PROPERTY_NAME_CHARS_MAX,
-        setting="default_group_first_key",
     )
     enabled: bool = row(
-        True,
-        "false: no new messages enter, but those there can be consumed; unset: as an operator left it.",
-        setting="",
+        True, "false: no new messages enter, but those there can be consumed; unset: as an operator left it."
     )
 
     @property
@@ -141,6 +107,12 @@ NOTHING_ASKED: Final[Asked] = {}
 ATTRIBUTES: Final = rows(QueueAttributes)
 
 FIELDS: Final = tuple(ATTRIBUTES)
+
+#: The address setting that is the default of each attribute, by field name; `enabled` has none.
+SETTING_OF: Final = {name: f"default_{name}" for name in FIELDS if name != "enabled"} | {
+    "last_value": "default_last_value_queue",
+    "exclusive": "default_exclusive_queue",
+}
 
 _BY_NAME: Final = {kebab(name): name for name in FIELDS}
 

@@ -28,8 +28,7 @@ class Unit(Enum):
 class Row:
     """The allowed values and the purpose; `low` and `high` are the least and the greatest number, None: no bound.
 
-    `zero`: why 0 is not allowed; empty: it is.  `chars_max`: the longest text, -1: no limit.  `setting`: for an
-    attribute of queues, the address setting that is its default; empty: none is.
+    `zero`: why 0 is not allowed; empty: it is.  `chars_max`: the longest text, -1: no limit.
     """
 
     why: str
@@ -38,7 +37,6 @@ class Row:
     high: float | None = None
     zero: str = ""
     chars_max: int = -1
-    setting: str = ""
 
 
 class Described(NamedTuple):
@@ -59,10 +57,9 @@ def row(
     high: float | None = None,
     zero: str = "",
     chars_max: int = -1,
-    setting: str = "",
 ) -> Any:
     """A dataclass field that is a row: its default, and the rest as in `Row`."""
-    described = Row(why, unit, low, high, zero, chars_max, setting)
+    described = Row(why, unit, low, high, zero, chars_max)
     return field(default=default, metadata={_ROW: described})
 
 

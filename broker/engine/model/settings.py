@@ -12,7 +12,7 @@ from enum import IntEnum, StrEnum
 from random import Random
 from typing import Final
 
-from broker.engine.model.attributes import ATTRIBUTES, PLAIN, QueueAttributes, with_asked
+from broker.engine.model.attributes import ATTRIBUTES, PLAIN, SETTING_OF, QueueAttributes, with_asked
 from broker.engine.model.message import RoutingType
 from broker.engine.model.row import Described, duration, kebab, row, rows, size
 
@@ -88,8 +88,7 @@ class AddressSettings:
     dead_letter_queue_prefix: str = row("DLQ.", "Prefix in the name of an auto-created dead-letter queue.")
     dead_letter_queue_suffix: str = row("", "Suffix in the name of an auto-created dead-letter queue.")
     expiry_address: str | None = row(
-        None,
-        "Where expired messages go; empty: they are removed, even if a less specific match has an expiry address.",
+        None, "Where expired messages go; empty: they are removed, even if a less specific match has an expiry address."
     )
     auto_create_expiry_resources: bool = row(
         False, "Create an expiry queue for each address whose messages expire, named prefix + address + suffix."
@@ -127,8 +126,7 @@ class AddressSettings:
     max_size_bytes: int = size(-1, "Memory of its messages above which the address is full; -1: only global-max-size.")
     max_size_messages: int = row(-1, "Messages above which the address is full; -1: no limit.", low=-1)
     max_size_bytes_reject_threshold: int = size(
-        -1,
-        "Memory above which a full address with BLOCK refuses messages of senders that do not stop; -1: never.",
+        -1, "Memory above which a full address with BLOCK refuses messages of senders that do not stop; -1: never."
     )
     address_full_policy: AddressFullPolicy = row(
         AddressFullPolicy.PAGE,
@@ -148,7 +146,7 @@ class AddressSettings:
         PageFullPolicy.OFF,
         "At an address beyond its page limits: DROP drops and counts, FAIL refuses; OFF: no page limits.",
     )
-    #: Each attribute is a setting, named in the attribute's row.
+    #: Each attribute is a setting (SETTING_OF).
     queue_attributes: QueueAttributes = PLAIN
     default_queue_routing_type: RoutingType = row(
         RoutingType.MULTICAST, "The routing type of auto-created queues if the client names none."
@@ -184,12 +182,10 @@ class AddressSettings:
         "true: also delete queues that an operator or a client created by name; never those of the configuration.",
     )
     config_delete_queues: ConfigDelete = row(
-        ConfigDelete.OFF,
-        "FORCE: delete queues removed from the configuration, with their messages; OFF: keep them.",
+        ConfigDelete.OFF, "FORCE: delete queues removed from the configuration, with their messages; OFF: keep them."
     )
     config_delete_addresses: ConfigDelete = row(
-        ConfigDelete.OFF,
-        "FORCE: delete addresses removed from the configuration, with their queues; OFF: keep them.",
+        ConfigDelete.OFF, "FORCE: delete addresses removed from the configuration, with their queues; OFF: keep them."
     )
     config_delete_diverts: ConfigDelete = row(
         ConfigDelete.OFF, "FORCE: delete diverts removed from the configuration; OFF: keep them."
@@ -218,9 +214,7 @@ class AddressSettings:
         SlowConsumerUnit.MESSAGES_PER_SECOND, "The unit of slow-consumer-threshold."
     )
     slow_consumer_check_period: int = duration(
-        5_000,
-        "How often slow consumers are looked for; in Artemis this is in seconds, here a duration.",
-        low=1_000,
+        5_000, "How often slow consumers are looked for; in Artemis this is in seconds, here a duration.", low=1_000
     )
     slow_consumer_policy: SlowConsumerPolicy = row(
         SlowConsumerPolicy.NOTIFY,
@@ -288,19 +282,18 @@ def _all_rows() -> dict[str, Described]:
         if each.name in own:
             found[each.name] = own[each.name]
             continue
-        for attribute in ATTRIBUTES.values():
-            if attribute.row.setting:
-                none = "; empty: none" if attribute.type is str else ""
-                why = f"Default {kebab(attribute.name)} of queues{none}."
-                name = attribute.row.setting
-                found[name] = Described(name, attribute.type, attribute.default, replace(attribute.row, why=why))
+        for attribute, name in SETTING_OF.items():
+            _, type, default, row = ATTRIBUTES[attribute]
+            none = "; empty: none" if type is str else ""
+            why = f"Default {kebab(attribute)} of queues{none}."
+            found[name] = Described(name, type, default, replace(row, why=why))
     return found
 
 
 #: Every setting of an address by field name, including those for the attributes of queues.
 SETTINGS: Final = _all_rows()
 
-_ATTRIBUTE_OF: Final = {each.row.setting: each.name for each in ATTRIBUTES.values() if each.row.setting}
+_ATTRIBUTE_OF: Final = {setting: attribute for attribute, setting in SETTING_OF.items()}
 
 
 def from_mapping(values: Mapping[str, object]) -> AddressSettings:
