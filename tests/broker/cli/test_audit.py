@@ -60,8 +60,7 @@ def data(tmp_path: Path) -> Path:
     """The data directory of a broker that has ended."""
 
     async def fill(broker: TestBroker, client: Client) -> None:
-        broker.send("orders", [b"one", b"two"])
-        await broker.settled()
+        await broker.sent("orders", [b"one", b"two"])
 
     serve(tmp_path, fill)
     return tmp_path
@@ -180,8 +179,7 @@ def test_a_url_in_the_environment_means_nothing_without_compare(data: Path, ran:
 async def test_compare_asks_the_running_broker_before_the_journal_is_looked_at(
     broker: TestBroker, operator: Operator, ran: Ran, named: bool
 ) -> None:
-    broker.send("orders", [b"one", b"two"])
-    await broker.settled()
+    await broker.sent("orders", [b"one", b"two"])
     journal = [str(operator.directory / "journal")] if named else []
     result = await operator.run("audit", "ledger", *journal, "--compare")
     assert result.exit_code == 0, result.output

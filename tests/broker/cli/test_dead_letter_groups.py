@@ -32,7 +32,7 @@ async def test_groups_of_nothing_and_by_nothing(broker: TestBroker, operator: Op
 
 async def test_a_trail_is_told_in_sentences(broker: TestBroker, operator: Operator) -> None:
     await die(broker, "a", b"1")
-    [[dead, _]] = broker.engine.messages.browse(broker.queue("DLQ"))
+    [dead] = broker.held("DLQ")
     result = await operator.run("message", "trail", str(dead.id))
     lines = result.stdout.splitlines()
     assert lines[0].split() == ["time", "message", "queue", "what", "happened", "where"]

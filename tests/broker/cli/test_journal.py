@@ -22,8 +22,7 @@ def data(tmp_path: Path) -> Path:
     """The data directory of a broker that has ended."""
 
     async def fill(broker: TestBroker, client: Client) -> None:
-        broker.send("orders", [b"first body", b"second"], headers=[(b"color", b"red")])
-        await broker.settled()
+        await broker.sent("orders", [b"first body", b"second"], headers=[(b"color", b"red")])
         broker.tick.enter()
         broker.engine.messages.purge(broker.queue("orders"))
 
@@ -99,8 +98,7 @@ def test_a_kept_segment_that_is_gone_is_told_and_no_failure(data: Path) -> None:
 
 
 async def test_a_journal_is_read_while_a_broker_writes_it(broker: TestBroker, tmp_path: Path) -> None:
-    broker.send("orders", [b"x"])
-    await broker.settled()
+    await broker.sent("orders", [b"x"])
     result = invoke("journal", "verify", str(tmp_path))
     assert result.exit_code == 0, result.output
     assert "MESSAGE" in invoke("journal", "print", str(tmp_path)).stdout

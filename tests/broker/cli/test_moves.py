@@ -8,12 +8,10 @@ from pathlib import Path
 import pytest
 
 from broker.cli.remote import Remote
-from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.limits import Limits
-from broker.engine.model.message import PropertyView, RoutingType
-from broker.engine.queues.consumer import AckMode
+from broker.engine.model.message import PropertyView
 from tests.broker.cli.harness import Operator, invoke
-from tests.broker.management.harness import Inbox, TestBroker, die
+from tests.broker.management.harness import TestBroker, die
 
 
 @pytest.mark.usefixtures("dead_letters")
@@ -28,11 +26,7 @@ async def dead_letters(broker: TestBroker) -> None:
     """Two dead letters from a, one from b, and one message that was sent to DLQ itself."""
     await die(broker, "a", b"1", b"2")
     await die(broker, "b", b"3")
-    for name in ("a", "b"):
-        for consumer in list(broker.engine.queue(name).consumers):
-            broker.engine.queue(name).detach(consumer, 0)
-    broker.send("DLQ", [b"4"])
-    await broker.settled()
+    await broker.sent("DLQ", [b"4"])
 
 
 @pytest.mark.usefixtures("dead_letters")
@@ -59,7 +53,7 @@ async def test_retry_of_one_by_the_id_that_browse_shows(broker: TestBroker, oper
     shown = await operator.json("queue", "browse", "DLQ")
     id = str(shown["messages"][1]["id"])
     assert (await operator.run("queue", "retry", "DLQ", "--id", id)).stdout == "1 message moved\n"
-    assert [message.body for message, _ in broker.engine.messages.browse(broker.engine.queue("a"))] == [b"2"]
+    assert [message.body for message in broker.held("a")] == [b"2"]
     again = await operator.run("queue", "retry", "DLQ", "--id", id)
     assert (again.exit_code, again.stdout) == (5, "0 messages moved\n")
     assert again.stderr.startswith("bartleby: 1 message stays (gone): they were named")
@@ -117,7 +111,7 @@ async def test_messages_are_mended_on_the_way(broker: TestBroker, operator: Oper
     (tmp_path / "body").write_bytes(b"mended")
     edits = ("--set", "currency=EUR", "--unset", "legacy", "--body", str(tmp_path / "body"))
     assert (await operator.run("queue", "retry", "DLQ", "--origin", "b", *edits)).exit_code == 0
-    ((message, _),) = broker.engine.messages.browse(broker.engine.queue("b"))
+    [message] = broker.held("b")
     assert (message.body, PropertyView(message)["currency"]) == (b"mended", "EUR")
 
 
@@ -149,8 +143,7 @@ def latest(broker: TestBroker) -> int:
 
 async def test_a_task_whose_queue_is_deleted_has_an_outcome(broker: TestBroker, operator: Operator) -> None:
     """One that was made by sending is deleted by itself once it is empty."""
-    broker.send("orders", [b"1"])
-    await broker.settled()
+    await broker.sent("orders", [b"1"])
     assert (await operator.run("queue", "purge", "orders", "--yes", "--detach")).exit_code == 0
     assert (await operator.run("queue", "delete", "orders")).exit_code == 0
     number = str(broker.engine.tasks.all()[0].id)
@@ -191,10 +184,7 @@ async def test_a_broker_that_goes_meanwhile(
 
 @pytest.mark.usefixtures("dead_letters")
 async def test_messages_with_consumers_are_told(broker: TestBroker, operator: Operator) -> None:
-    broker.tick.enter()
-    inbox = Inbox()
-    request = SubscribeRequest("DLQ", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL, window=0)
-    consumer = broker.engine.consumers.subscribe(inbox, request)
+    consumer = broker.read("DLQ", window=0)
     await broker.settled()
     result = await operator.run("queue", "move", "DLQ", "repair")
     assert (result.exit_code, result.stdout) == (5, "3 messages moved\n")

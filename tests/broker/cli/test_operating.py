@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.access import UNRESTRICTED
-from broker.engine.model.message import RoutingType
-from broker.engine.queues.consumer import AckMode
 from tests.broker.cli.harness import Operator, says
 from tests.broker.management.harness import Inbox, TestBroker
 
@@ -21,8 +18,7 @@ async def test_queues(broker: TestBroker, operator: Operator) -> None:
     assert not broker.engine.queue("eu").durable
     assert "give ATTRIBUTE=VALUE" in await says(operator, "queue", "create", "x", "ring-size", status=2)
     assert await says(operator, "queue", "delete", "eu") == "queue eu was deleted, with 0 messages"
-    broker.send("prices", [b"1"])
-    await broker.settled()
+    await broker.sent("prices", [b"1"])
     assert "has 1 message and 0 consumers" in await says(operator, "queue", "delete", "prices", status=1)
     asked = await operator.run("queue", "delete", "prices", "--force", input="n\n")
     assert (asked.exit_code, "its 1 message for good?" in asked.stderr) == (1, True)
@@ -112,7 +108,7 @@ async def test_connections_and_consumers(broker: TestBroker, operator: Operator)
     inbox = Inbox()
     broker.queue("a")
     broker.engine.connections.opened("1-a", "AMQP", "10.0.0.7:4711", UNRESTRICTED, said.append)
-    broker.engine.consumers.subscribe(inbox, SubscribeRequest("a", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL))
+    broker.read("a", inbox)
     await broker.settled()
     assert "10.0.0.7:4711" in (await says(operator, "connection", "list")).splitlines()[1]
     assert (await operator.json("connection", "list"))[0]["protocol"] == "AMQP"

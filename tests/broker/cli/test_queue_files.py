@@ -12,10 +12,7 @@ from broker.cli import queue_export, queue_import
 from broker.cli.failure import UNREACHABLE, Failure
 from broker.cli.remote import Remote, TaskWaits
 from broker.cli.task import Steps
-from broker.engine.delivery.subscribe import SubscribeRequest
-from broker.engine.model.message import RoutingType
 from broker.engine.model.task import TaskKind, TaskState
-from broker.engine.queues.consumer import AckMode
 from broker.management import client_tasks
 from tests.broker.cli.harness import Operator
 from tests.broker.management.harness import Inbox, TestBroker
@@ -31,13 +28,12 @@ def lines_of(file: Path) -> list[dict[str, Any]]:
 
 def bodies_of(broker: TestBroker, name: str) -> list[object]:
     """The bodies on a queue, in the order of delivery."""
-    return [message.body for message, _ in broker.engine.messages.browse(broker.engine.queue(name))]
+    return [message.body for message in broker.held(name)]
 
 
 async def test_messages_go_to_a_file_and_come_back_once(broker: TestBroker, operator: Operator, tmp_path: Path) -> None:
     sent = [b"%d" % n for n in range(450)]
-    broker.send("orders", sent, headers=[(b"colour", b"red")])
-    await broker.settled()
+    await broker.sent("orders", sent, headers=[(b"colour", b"red")])
     file = tmp_path / "orders.jsonl"
     done = await operator.run("queue", "export", "orders", "--to", str(file))
     assert (done.exit_code, done.stderr) == (0, f"450 messages were written to {file}\n")
@@ -58,9 +54,7 @@ async def test_they_leave_the_queue_once_they_are_on_disk(
     monkeypatch.setattr(queue_export, "MESSAGES_PER_CALL", 2)
     broker.send("orders", [b"%d" % n for n in range(5)])
     inbox = Inbox()
-    request = SubscribeRequest("orders", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL, counted=True)
-    consumer = broker.engine.consumers.subscribe(inbox, request)
-    broker.engine.consumers.grant(consumer, 1)
+    broker.engine.consumers.grant(broker.read("orders", inbox, counted=True), 1)
     await broker.settled()
     file = tmp_path / "orders.jsonl"
     done = await operator.run("queue", "export", "orders", "--to", str(file), "--remove", "--limit", "3")
@@ -85,8 +79,7 @@ async def test_an_interrupt_leaves_both_sides_clean(
 ) -> None:
     """Behind the fourth message: with --remove the third is still on the queue, and not in the file."""
     monkeypatch.setattr(queue_export, "MESSAGES_PER_CALL", 2)
-    broker.send("orders", [b"%d" % n for n in range(6)])
-    await broker.settled()
+    await broker.sent("orders", [b"%d" % n for n in range(6)])
     take, taken = queue_export._Export._take, 0
 
     def interrupted(self: queue_export._Export, state: str, line: dict[str, Any]) -> None:
@@ -104,7 +97,7 @@ async def test_an_interrupt_leaves_both_sides_clean(
     assert done.exit_code == 5
     assert "interrupted: the file has whole messages only" in done.stderr
     await broker.settled()
-    left = [message.id for message, _ in broker.engine.messages.browse(broker.engine.queue("orders"))]
+    left = [message.id for message in broker.held("orders")]
     written = [line["id"] for line in lines_of(file)]
     assert len(written) == (2 if remove else 4)
     assert len(left) == (4 if remove else 6)
@@ -116,8 +109,7 @@ async def test_a_broker_that_goes_away_while_messages_are_removed(
     broker: TestBroker, operator: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody knows whether they are gone: they stay in the file, and it is said which."""
-    broker.send("orders", [b"1", b"2"])
-    await broker.settled()
+    await broker.sent("orders", [b"1", b"2"])
     post = Remote.post
 
     def lost(self: Remote, path: str, body: Any = None) -> Any:
@@ -138,8 +130,7 @@ async def test_an_import_that_breaks_off_is_repeated(
     broker: TestBroker, operator: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue_import, "BATCH_MESSAGES", 2)
-    broker.send("orders", [b"%d" % n for n in range(6)])
-    await broker.settled()
+    await broker.sent("orders", [b"%d" % n for n in range(6)])
     file = tmp_path / "orders.jsonl"
     assert (await operator.run("queue", "export", "orders", "--to", str(file), "--remove")).exit_code == 0
     send, calls = Remote.send, 0
@@ -169,8 +160,7 @@ async def test_each_is_a_task_that_says_what_became_of_it(
     broker: TestBroker, operator: Operator, tmp_path: Path
 ) -> None:
     broker.send("orders", [b"1", b"2"], headers=[(b"colour", b"red")])
-    broker.send("orders", [b"3"], headers=[(b"colour", b"blue")])
-    await broker.settled()
+    await broker.sent("orders", [b"3"], headers=[(b"colour", b"blue")])
     file = tmp_path / "orders.jsonl"
     red = ("queue", "export", "orders", "--filter", "colour = 'red'")
     assert (await operator.run(*red, "--dry-run")).stdout == "2 messages would be written\n"
@@ -225,8 +215,7 @@ async def test_a_cancelled_export_ends_and_its_file_is_whole(
     broker: TestBroker, operator: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue_export, "MESSAGES_PER_CALL", 2)
-    broker.send("orders", [b"%d" % n for n in range(6)])
-    await broker.settled()
+    await broker.sent("orders", [b"%d" % n for n in range(6)])
     complete = queue_export._Export._complete
 
     def cancelled(self: queue_export._Export, steps: Steps) -> None:
@@ -252,8 +241,7 @@ async def test_an_import_waits_while_its_task_is_paused(
 ) -> None:
     monkeypatch.setattr(queue_import, "BATCH_MESSAGES", 2)
     monkeypatch.setattr(client_tasks, "TURN_SECONDS_MAX", 0.01)
-    broker.send("orders", [b"%d" % n for n in range(6)])
-    await broker.settled()
+    await broker.sent("orders", [b"%d" % n for n in range(6)])
     file = tmp_path / "orders.jsonl"
     await operator.run("queue", "export", "orders", "--to", str(file), "--remove")
     send, told = Remote.send, list[str]()
@@ -291,8 +279,7 @@ async def test_why_a_command_could_not_go_on_is_told_by_its_task(
 
 
 async def test_bodies_as_files(broker: TestBroker, operator: Operator, tmp_path: Path) -> None:
-    broker.send("orders", [b"one", b"two"])
-    await broker.settled()
+    await broker.sent("orders", [b"one", b"two"])
     directory = tmp_path / "bodies"
     done = await operator.run("queue", "export", "orders", "--bodies", str(directory))
     assert (done.exit_code, done.stderr) == (0, f"2 bodies were written to {directory}\n")
@@ -340,8 +327,7 @@ async def test_files_that_are_no_exports(
 async def test_what_an_export_refuses(
     broker: TestBroker, operator: Operator, tmp_path: Path, options: list[str], told: str
 ) -> None:
-    broker.send("orders", [b"1"])
-    await broker.settled()
+    await broker.sent("orders", [b"1"])
     there = tmp_path / "there"
     there.write_text("precious")
     done = await operator.run("queue", "export", "orders", *(each.format(there=there) for each in options))
@@ -354,9 +340,8 @@ async def test_what_an_export_refuses(
 async def test_an_id_that_is_not_on_the_queue_does_not_keep_the_others_from_the_file(
     broker: TestBroker, operator: Operator, tmp_path: Path
 ) -> None:
-    broker.send("orders", [b"1", b"2"])
-    await broker.settled()
-    ids = [str(message.id) for message, _ in broker.engine.messages.browse(broker.engine.queue("orders"))]
+    await broker.sent("orders", [b"1", b"2"])
+    ids = [str(message.id) for message in broker.held("orders")]
     chosen = [text for id in (ids[0], "999", ids[1]) for text in ("--id", id)]
     why = "bartleby: 1 message was not exported (gone): they were named by id, but are not on the queue"
     file = tmp_path / "some.jsonl"

@@ -10,44 +10,15 @@ import pytest
 from broker.cli.failure import Failure
 from broker.cli.remote import Remote
 from broker.cli.replay import BATCH_MESSAGES
-from broker.engine.delivery.redelivery import CLOSED
-from broker.engine.delivery.subscribe import SubscribeRequest
-from broker.engine.model.message import RoutingType
-from broker.engine.queues.consumer import AckMode, Consumer
 from tests.broker.cli.harness import Operator, invoke
-from tests.broker.management.harness import NOW, Inbox, TestBroker
+from tests.broker.management.harness import NOW, TestBroker, die, taken
 from tests.support.bodies import body_of
 
 REPLAY = ("journal", "replay")
 
 
-def away(broker: TestBroker, consumer: Consumer) -> None:
-    broker.tick.enter()
-    broker.engine.consumers.close(consumer, CLOSED)
-
-
-async def consume(broker: TestBroker, name: str, *, reject: bool = False) -> list[bytes]:
-    """Take everything from a queue, and acknowledge or reject it."""
-    inbox = Inbox()
-    broker.tick.enter()
-    consumer = broker.engine.consumers.subscribe(
-        inbox, SubscribeRequest(name, RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL)
-    )
-    await broker.settled()
-    broker.tick.enter()
-    for message in inbox.messages:
-        if reject:
-            broker.engine.consumers.reject(consumer, message.id)
-        else:
-            broker.engine.consumers.acknowledge(consumer, message.id)
-    await broker.settled()
-    away(broker, consumer)
-    await broker.settled()
-    return [body_of(message) for message in inbox.messages]
-
-
 def held(broker: TestBroker, name: str) -> list[bytes]:
-    return [body_of(message) for message, _ in broker.engine.messages.browse(broker.engine.queue(name))]
+    return [body_of(message) for message in broker.held(name)]
 
 
 @pytest.fixture
@@ -55,14 +26,10 @@ async def consumed(broker: TestBroker) -> None:
     """Three messages of a were consumed, one a second; one of b was rejected; one is still on a."""
     for number, colour in enumerate((b"red", b"blue", b"green")):
         broker.now = NOW + 1_000 * number
-        broker.send("a", [colour], headers=[(b"colour", colour)])
-        await broker.settled()
-        await consume(broker, "a")
-    broker.send("b", [b"bad"])
-    await broker.settled()
-    await consume(broker, "b", reject=True)
-    broker.send("a", [b"there"])
-    await broker.settled()
+        await broker.sent("a", [colour], headers=[(b"colour", colour)])
+        await taken(broker, "a")
+    await die(broker, "b", b"bad")
+    await broker.sent("a", [b"there"])
     broker.now = NOW + 10_000
 
 
@@ -78,7 +45,7 @@ async def test_what_was_consumed_comes_back_and_says_where_it_comes_from(
     assert result.exit_code == 0, result.output
     assert "3 messages came back" in result.stdout
     assert held(broker, "a") == [b"there", b"red", b"blue", b"green"]
-    _, red, *_ = [message for message, _ in broker.engine.messages.browse(broker.engine.queue("a"))]
+    _, red, *_ = broker.held("a")
     notes = red.header.annotations
     assert notes is not None
     assert (notes["_AMQ_ORIG_ADDRESS"], notes["_AMQ_ORIG_QUEUE"]) == ("a", "a")
@@ -93,7 +60,7 @@ async def test_a_replay_that_is_repeated_brings_nothing_twice_and_another_name_d
 ) -> None:
     assert replayed(await operator.json(*REPLAY)) == (3, 0, 0, 0)
     assert replayed(await operator.json(*REPLAY)) == (0, 3, 0, 0)
-    assert len(await consume(broker, "a")) == 4
+    assert len(await taken(broker, "a")) == 4
     answer = await operator.json(*REPLAY)
     assert replayed(answer) == (1, 6, 0, 0), "there; the three and their copies came back before"
     assert replayed(await operator.json(*REPLAY, "--name", "more", "--id", "9999")) == (0, 0, 0, 0)
@@ -150,9 +117,8 @@ async def test_a_replay_that_breaks_off_goes_on_when_it_is_repeated(
         return answer
 
     many = [b"%d" % n for n in range(BATCH_MESSAGES)]
-    broker.send("c", many)
-    await broker.settled()
-    await consume(broker, "c")
+    await broker.sent("c", many)
+    await taken(broker, "c")
     monkeypatch.setattr(Remote, "send", once)
     result = await operator.run(*REPLAY)
     assert result.exit_code == 3
@@ -184,13 +150,11 @@ async def test_a_queue_that_is_gone_is_made_again(broker: TestBroker, operator: 
 
 @pytest.mark.usefixtures("consumed")
 async def test_messages_without_their_segment_are_told(broker: TestBroker, operator: Operator) -> None:
-    broker.send("a", [b"early"])
-    await broker.settled()
+    await broker.sent("a", [b"early"])
     for _ in range(5):  # a segment has 1 MiB
-        broker.send("filler", [bytes(300_000)])
-        await broker.settled()
+        await broker.sent("filler", [bytes(300_000)])
     for name in ("filler", "DLQ", "a"):
-        await consume(broker, name)
+        await taken(broker, name)
     result = await operator.run(*REPLAY, "--queue", "a")
     assert result.exit_code == 5
     assert "no longer on disk" in result.stderr

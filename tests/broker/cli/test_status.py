@@ -12,22 +12,18 @@ from pathlib import Path
 import pytest
 
 from broker.cli.remote import THINGS_PER_CALL
-from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.message import RoutingType
-from broker.engine.model.permissions import Permission, PermissionTable
 from broker.engine.model.settings_match import SettingsTable
-from broker.engine.queues.consumer import AckMode
 from broker.engine.routing import registry
 from broker.management.limits import Limits as CallLimits
 from broker.management.runtime import RUNTIME_FILE, TOKEN_FILE, Listening, write_private, write_runtime_file
 from tests.broker.cli.harness import Operator, invoke
-from tests.broker.management.harness import NOW, TOKEN, Inbox, TestBroker
+from tests.broker.management.harness import NOW, TOKEN, TestBroker, managing
 from tests.support.peers import free_port
 
 
 async def test_status_shows_the_broker(broker: TestBroker, operator: Operator) -> None:
-    broker.send("orders", [b"1", b"2"])
-    await broker.settled()
+    await broker.sent("orders", [b"1", b"2"])
     result = await operator.run("status")
     assert result.exit_code == 0
     lines = dict(line.split("  ", 1) for line in result.stdout.splitlines())
@@ -61,18 +57,8 @@ async def test_queue_list_shows_all_queues(broker: TestBroker, operator: Operato
     await broker.settled()
     assert [queue["name"] for queue in await operator.json("queue", "list")] == ["a", "b", "c", "d", "e"]
     lines = (await operator.run("queue", "list")).stdout.splitlines()
-    assert lines[0].split() == [
-        "queue",
-        "address",
-        "type",
-        "messages",
-        "ready",
-        "paged",
-        "scheduled",
-        "delivering",
-        "consumers",
-        "state",
-    ]
+    columns = "queue address type messages ready paged scheduled delivering consumers state"
+    assert lines[0].split() == columns.split()
     assert lines[3].split() == ["c", "c", "anycast", "1", "1", "0", "0", "0", "0"]
     assert len(lines) == 6
 
@@ -107,10 +93,7 @@ async def test_queue_show_takes_any_name(broker: TestBroker, operator: Operator,
 async def test_queue_show_lists_consumers(broker: TestBroker, operator: Operator) -> None:
     broker.queue("orders")
     assert "client_id" not in (await operator.run("queue", "show", "orders")).stdout
-    broker.tick.enter()
-    broker.engine.consumers.subscribe(
-        Inbox(), SubscribeRequest("orders", ack_mode=AckMode.CUMULATIVE, client_id="c-7", remote="10.0.0.1:99")
-    )
+    broker.read("orders", client_id="c-7", remote="10.0.0.1:99")
     text = (await operator.run("queue", "show", "orders")).stdout
     assert "setting max-delivery-attempts" in text
     assert "c-7" in text
@@ -119,8 +102,7 @@ async def test_queue_show_lists_consumers(broker: TestBroker, operator: Operator
 
 async def test_queue_browse_shows_messages_and_pages(broker: TestBroker, operator: Operator) -> None:
     broker.send("orders", [b"%d" % n for n in range(7)], headers=[(b"color", b"red")])
-    broker.send("orders", [b"\x00"])
-    await broker.settled()
+    await broker.sent("orders", [b"\x00"])
     lines = (await operator.run("queue", "browse", "orders", "--page", "2", "--size", "5")).stdout.splitlines()
     assert lines[0].split() == ["id", "state", "sent", "expires", "failed", "bytes", "reason", "from", "body"]
     assert [line.split()[-1] for line in lines[1:3]] == ["5", "6"]
@@ -130,8 +112,7 @@ async def test_queue_browse_shows_messages_and_pages(broker: TestBroker, operato
 
 
 async def test_a_message_cannot_steer_the_terminal(broker: TestBroker, operator: Operator) -> None:
-    broker.send("orders", ["[bold]\u202e two\nlines".encode()])
-    await broker.settled()
+    await broker.sent("orders", ["[bold]\u202e two\nlines".encode()])
     text = (await operator.run("queue", "browse", "orders")).stdout
     assert len(text.splitlines()) == 2
     assert r"[bold]\u202e two\nlines" in text
@@ -149,8 +130,7 @@ async def test_a_browse_looks_through_a_long_queue(broker: TestBroker, operator:
 
 
 async def test_queue_purge_asks(broker: TestBroker, operator: Operator) -> None:
-    broker.send("orders", [b"1", b"2"])
-    await broker.settled()
+    await broker.sent("orders", [b"1", b"2"])
     refused = await operator.run("queue", "purge", "orders", input="n\n")
     assert refused.exit_code == 1
     assert "Remove 2 messages for good?" in refused.stderr
@@ -165,7 +145,7 @@ async def test_queue_purge_asks(broker: TestBroker, operator: Operator) -> None:
 
 async def test_queue_purge_that_leaves_messages_with_consumers_is_5(broker: TestBroker, operator: Operator) -> None:
     broker.send("orders", [b"1", b"2"])
-    broker.engine.consumers.subscribe(Inbox(), SubscribeRequest("orders", ack_mode=AckMode.INDIVIDUAL, window=0))
+    broker.read("orders", window=0)
     await broker.settled()
     result = await operator.run("queue", "purge", "orders", "--yes", "-o", "json")
     assert result.exit_code == 5
@@ -287,9 +267,7 @@ def test_something_else_that_answers_is_3(tmp_path: Path) -> None:
 
 
 async def test_a_user_calls_with_his_password(broker: TestBroker, operator: Operator) -> None:
-    everything = [("#", {Permission.MANAGE: frozenset({"team"})})]
-    broker.tick.enter()
-    broker.engine.secure(PermissionTable(everything))
+    managing(broker, "#")
     as_alice = ("status", "--user", "alice")
     assert (await operator.run(*as_alice, input="s3cret\n")).exit_code == 0
     denied = await operator.run(*as_alice, input="wrong\n")
@@ -297,8 +275,7 @@ async def test_a_user_calls_with_his_password(broker: TestBroker, operator: Oper
     assert "wrong" not in denied.output
     nobody = await operator.run(*as_alice, input="")
     assert (nobody.exit_code, "BARTLEBY_PASSWORD" in nobody.stderr) == (2, True)
-    broker.tick.enter()
-    broker.engine.secure(PermissionTable([]))
+    managing(broker)
     forbidden = await operator.run(*as_alice, input="s3cret\n")
     assert (forbidden.exit_code, "not allowed to manage activemq.management" in forbidden.stderr) == (4, True)
 

@@ -10,21 +10,12 @@ import pytest
 from broker.console.console import Console
 from broker.management.limits import Limits
 from tests.broker.console.harness import Browser, consoled
+from tests.broker.management.fixtures import anyio_backend, call_limits
 from tests.broker.management.harness import TestBroker
 
+__all__ = ["anyio_backend", "call_limits"]
+
 Served = tuple[TestBroker, Console, int]
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, object]]:
-    """The loop that the broker runs on."""
-    return "asyncio", {"use_uvloop": True}
-
-
-@pytest.fixture
-def call_limits() -> Limits:
-    """As they are; a test may give others."""
-    return Limits()
 
 
 @pytest.fixture

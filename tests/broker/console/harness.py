@@ -15,9 +15,8 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 from broker.console.console import Console
-from broker.management.http import HttpServer
 from broker.management.limits import Limits
-from tests.broker.management.harness import TOKEN, TestBroker
+from tests.broker.management.harness import TOKEN, TestBroker, listening
 
 FORM = "application/x-www-form-urlencoded"
 
@@ -115,8 +114,7 @@ class Browser:
         sent = {**self.headers, **headers}
         if self.cookies:
             sent["Cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
-        page = await asyncio.to_thread(self._call, method, path, body, sent)
-        return page
+        return await asyncio.to_thread(self._call, method, path, body, sent)
 
     def _call(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Page:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
@@ -138,12 +136,10 @@ async def consoled(
     """A broker with its console on a free port."""
     broker = TestBroker(directory)
     console = Console(broker, TOKEN, reports=reports, limits=limits)
-    server = HttpServer(broker, TOKEN, limits=limits, console=console)
-    bound = await server.start("127.0.0.1", 0)
     try:
-        yield broker, console, bound[0][1]
+        async with listening(broker, limits=limits, console=console) as (_, client):
+            yield broker, console, client.port
     finally:
-        await server.stop()
         broker.disk_works = True
         await broker.settled()
         broker.close()

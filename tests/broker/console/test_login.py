@@ -11,23 +11,12 @@ from starlette.types import Receive, Scope, Send
 from broker.console.console import POLICY, Console
 from broker.console.sessions import IDLE_SECONDS_MAX, SESSION_SECONDS_MAX, USER_SESSIONS_MAX, Session, Sessions
 from broker.engine.model.access import UNRESTRICTED
-from broker.engine.model.permissions import Permission, PermissionTable
 from broker.management.callers import CALLER, Caller
 from broker.security.login import Policy
 from broker.sessions.login import Peer
 from tests.broker.console.harness import Browser
-from tests.broker.management.harness import TOKEN, TestBroker
+from tests.broker.management.harness import TOKEN, TestBroker, managing
 from tests.support.sim_gate import cheap_user
-
-pytestmark = pytest.mark.anyio
-
-
-def managing(broker: TestBroker, *addresses: str) -> None:
-    """Alice's role may manage these, and nothing else."""
-    broker.tick.enter()
-    broker.engine.secure(
-        PermissionTable([(address, {Permission.MANAGE: frozenset({"team"})}) for address in addresses])
-    )
 
 
 async def test_the_login_is_a_form_and_leads_back_to_the_page_that_was_asked_for(

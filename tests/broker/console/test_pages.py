@@ -6,10 +6,7 @@ import os
 from pathlib import Path
 from urllib.parse import quote
 
-import pytest
-
 from broker.engine import MessageRange
-from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.access import Identity
 from broker.engine.model.message import RoutingType
 from broker.engine.model.permissions import Permission, PermissionTable
@@ -17,10 +14,8 @@ from broker.engine.moves.dead_letter_rules import Action, DeadLetterRule
 from broker.management.models.base import WORD_CHARS_MAX
 from broker.sessions.links.model import LinkSettings, State
 from tests.broker.console.harness import Browser
-from tests.broker.management.harness import Inbox, TestBroker, die
+from tests.broker.management.harness import Inbox, TestBroker, die, managing
 from tests.broker.management.linked import Session, linked
-
-pytestmark = pytest.mark.anyio
 
 MARKUP = "<script>window.hacked=1</script>\"'"
 
@@ -53,8 +48,7 @@ async def test_dead_letters_are_brought_back_by_group(broker: TestBroker, owner:
 
 async def test_what_was_sent_to_a_dead_letter_queue_is_a_group_too(broker: TestBroker, owner: Browser) -> None:
     await die(broker, "orders", b"1")
-    broker.send("DLQ", [b"2", b"3"])
-    await broker.settled()
+    await broker.sent("DLQ", [b"2", b"3"])
     page = await owner.get("/dead-letters?by=reason")
     assert "2 DLQ it did not die" in page.seen
     [group] = [each for each in page.forms("/messages") if not each["group-reason"]]
@@ -66,7 +60,7 @@ async def test_what_was_sent_to_a_dead_letter_queue_is_a_group_too(broker: TestB
 
 async def test_a_dead_letter_says_why_it_died_and_what_to_do(broker: TestBroker, owner: Browser) -> None:
     await die(broker, "orders", b"1")
-    [(message, _)] = broker.engine.messages.browse(broker.engine.queue("DLQ"))
+    [message] = broker.held("DLQ")
     page = await owner.get(f"/message?queue=DLQ&id={message.id}")
     assert "A consumer refused it for good" in page.seen
     assert "What to do:" in page.seen
@@ -105,8 +99,7 @@ async def test_clients_are_seen_and_closed(broker: TestBroker, owner: Browser) -
     access = broker.engine.security.access(Identity("guest", frozenset()), MARKUP)
     broker.engine.connections.opened("c-1", "STOMP", "127.0.0.1:5", access, goodbyes.append)
     inbox = Inbox()
-    broker.queue("orders")
-    broker.engine.consumers.subscribe(inbox, SubscribeRequest("orders", RoutingType.ANYCAST))
+    broker.read("orders", inbox)
     page = await owner.get("/connections")
     assert "127.0.0.1:5" in page.seen
     assert "<script>w" not in page.text
@@ -126,8 +119,7 @@ async def test_clients_are_seen_and_closed(broker: TestBroker, owner: Browser) -
 async def test_a_link_is_seen_and_steered(broker: TestBroker, owner: Browser) -> None:
     linked(broker)
     session = Session(broker)
-    broker.send("orders.out", [b"1"])
-    await broker.settled()
+    await broker.sent("orders.out", [b"1"])
     session.lose(f"connection refused: {MARKUP}")
     page = await owner.get("/links?q=par")
     assert "paris retrying 2023-11-14 22:13:20 amqp://paris:5672 0 of 2 0 0 0 connection refused" in page.seen
@@ -174,8 +166,7 @@ async def test_the_overview_names_the_first_links_that_do_not_run(broker: TestBr
 
 async def test_a_doubt_is_resolved(broker: TestBroker, owner: Browser) -> None:
     linked(broker)
-    broker.send("orders.out", [b"1", b"2"])
-    await broker.settled()
+    await broker.sent("orders.out", [b"1", b"2"])
     queue = broker.engine.queue("orders.out")
     first, second = [message.id for message, _ in broker.engine.messages.browse(queue)]
     session = Session(broker).open()
@@ -261,10 +252,8 @@ async def test_reports_of_audits_are_shown_without_any_rights(
 
 async def test_pages_about_the_broker_need_all_of_it(broker: TestBroker, browser: Browser) -> None:
     broker.queue("orders")
-    broker.queue("secret")
-    broker.tick.enter()
-    broker.engine.consumers.subscribe(Inbox(), SubscribeRequest("secret", RoutingType.ANYCAST))
-    broker.engine.secure(PermissionTable([("orders", {Permission.MANAGE: frozenset({"team"})})]))
+    broker.read("secret")
+    managing(broker, "orders")
     await browser.log_in("alice", "s3cret")
     for path in (
         "/users",
@@ -303,7 +292,7 @@ async def test_a_message_that_was_brought_back_did_not_die_where_it_lay_dead(
     broker.tick.enter()
     broker.engine.messages.retry(broker.engine.queue("DLQ"), MessageRange())
     await broker.settled()
-    [(message, _)] = broker.engine.messages.browse(broker.engine.queue("orders"))
+    [message] = broker.held("orders")
     page = await owner.get(f"/message?queue=orders&id={message.id}")
     assert "On queue orders" in page.seen
     assert "Deaths 1" in page.seen
@@ -311,7 +300,7 @@ async def test_a_message_that_was_brought_back_did_not_die_where_it_lay_dead(
 
 async def test_a_trail_tells_what_became_of_a_message(broker: TestBroker, owner: Browser) -> None:
     await die(broker, "orders", b"1")
-    [(message, _)] = broker.engine.messages.browse(broker.engine.queue("DLQ"))
+    [message] = broker.held("DLQ")
     page = await owner.get(f"/message?queue=DLQ&id={message.id}")
     assert f"/trail?id={message.id}&amp;queue=DLQ" in page.text
     page = await owner.get(f"/trail?id={message.id}")
@@ -330,7 +319,7 @@ async def test_an_address_is_managed_by_its_very_name(broker: TestBroker, browse
     broker.tick.enter()
     for name in ("orders", "orders "):
         broker.engine.operators.make_address(name, {RoutingType.ANYCAST})
-    broker.engine.secure(PermissionTable([("orders", {Permission.MANAGE: frozenset({"team"})})]))
+    managing(broker, "orders")
     await browser.log_in("alice", "s3cret")
     page = await browser.get("/address?name=orders")
     assert (await browser.get("/address?name=orders%20")).status == 403
@@ -341,24 +330,17 @@ async def test_an_address_is_managed_by_its_very_name(broker: TestBroker, browse
 
 async def test_a_trail_is_for_who_manages_all_that_its_message_was_on(broker: TestBroker, browser: Browser) -> None:
     await die(broker, "orders", b"1")
-    [(message, _)] = broker.engine.messages.browse(broker.engine.queue("DLQ"))
-
-    def manage(*addresses: str) -> None:
-        broker.tick.enter()
-        broker.engine.secure(
-            PermissionTable([(address, {Permission.MANAGE: frozenset({"team"})}) for address in addresses])
-        )
-
+    [message] = broker.held("DLQ")
     await browser.log_in("alice", "s3cret")
-    manage("orders")
+    managing(broker, "orders")
     assert (await browser.get(f"/trail?id={message.id}")).status == 403
     assert (await browser.get(f"/trail?id={message.id}&queue=DLQ")).status == 403
     assert (await browser.get(f"/trail?id={message.id}&queue=orders")).status == 404
-    manage("DLQ")
+    managing(broker, "DLQ")
     page = await browser.get(f"/trail?id={message.id}&queue=DLQ")
     assert page.status == 404
     assert "sender" not in page.seen
-    manage("DLQ", "orders")
+    managing(broker, "DLQ", "orders")
     assert "died after 1 delivery" in (await browser.get(f"/trail?id={message.id}&queue=DLQ")).seen
 
 

@@ -8,12 +8,9 @@ from urllib.parse import quote
 import pytest
 
 from broker.console import listing
-from broker.engine.model.permissions import Permission, PermissionTable
 from broker.management.limits import Limits
 from tests.broker.console.harness import Browser
-from tests.broker.management.harness import TestBroker, die
-
-pytestmark = pytest.mark.anyio
+from tests.broker.management.harness import TestBroker, die, managing
 
 MARKUP = "<script>window.hacked=1</script>\"'><img src=x onerror=hack()>"
 
@@ -32,8 +29,7 @@ async def test_queues_are_found_sorted_and_paged(
     for number in range(120):
         broker.queue(f"work.{number:03}")
     broker.send("work.077", [b"a", b"b"])
-    broker.send("work.003", [b"a"])
-    await broker.settled()
+    await broker.sent("work.003", [b"a"])
     page = await owner.get("/queues")
     assert page.text.index("work.000") < page.text.index("work.049")
     assert "work.050" not in page.text
@@ -55,7 +51,7 @@ async def test_the_whole_round_of_orders_that_died(broker: TestBroker, owner: Br
     page = await owner.get("/queue?name=DLQ")
     assert "holds dead or expired messages" in page.seen
     assert "rejected" in page.seen
-    ids = [message.id for message, _ in broker.engine.messages.browse(broker.engine.queue("DLQ"))]
+    ids = [message.id for message in broker.held("DLQ")]
     page = await owner.get(f"/message?queue=DLQ&id={ids[0]}")
     assert '{ "order": 1 }' in page.seen
     assert "_AMQ_DL_REASON" in page.seen
@@ -73,10 +69,9 @@ async def test_the_whole_round_of_orders_that_died(broker: TestBroker, owner: Br
 async def test_chosen_messages_are_moved_and_removed(broker: TestBroker, owner: Browser) -> None:
     broker.queue("other")
     broker.send("orders", [b"1", b"2", b"3", b"4"], headers=[(b"country", b"DE")])
-    broker.send("orders", [b"5"], headers=[(b"country", b"FR")])
-    await broker.settled()
+    await broker.sent("orders", [b"5"], headers=[(b"country", b"FR")])
     page = await owner.get("/queue?name=orders")
-    ids = [str(message.id) for message, _ in broker.engine.messages.browse(broker.engine.queue("orders"))]
+    ids = [str(message.id) for message in broker.held("orders")]
     sent = await owner.send(page, "/messages", do="move", to="other", id=ids[:2])
     assert sent.status == 303
     assert counts(broker, "orders", "other") == [3, 2]
@@ -99,9 +94,8 @@ async def test_chosen_messages_are_moved_and_removed(broker: TestBroker, owner: 
 @pytest.mark.parametrize("call_limits", [Limits(filtered_max=10)])
 async def test_a_long_queue_is_looked_through_page_by_page(broker: TestBroker, owner: Browser) -> None:
     broker.send("orders", [b"x"] * 60)
-    broker.send("orders", [b"y"], headers=[(b"a", b"1")])
-    await broker.settled()
-    ids = [message.id for message, _ in broker.engine.messages.browse(broker.engine.queue("orders"))]
+    await broker.sent("orders", [b"y"], headers=[(b"a", b"1")])
+    ids = [message.id for message in broker.held("orders")]
     page = await owner.get("/queue?name=orders")
     assert page.text.count('name="id"') == 50
     assert f"/queue?name=orders&amp;after={ids[49]}" in page.text
@@ -117,9 +111,8 @@ async def test_a_long_queue_is_looked_through_page_by_page(broker: TestBroker, o
 
 
 async def test_a_body_is_saved_and_not_shown(broker: TestBroker, owner: Browser) -> None:
-    broker.send("orders", [MARKUP.encode()])
-    await broker.settled()
-    [(message, _)] = broker.engine.messages.browse(broker.engine.queue("orders"))
+    await broker.sent("orders", [MARKUP.encode()])
+    [message] = broker.held("orders")
     page = await owner.get(f"/message/body?queue=orders&id={message.id}")
     assert page.content == MARKUP.encode()
     assert page.headers["content-type"] == "application/octet-stream"
@@ -131,7 +124,7 @@ async def test_json_that_would_grow_without_measure_is_shown_as_text(broker: Tes
     for body in ("[" * depth + "1," * 20_000 + "1" + "]" * depth, '{"order": [1]}'):
         broker.send("orders", [body.encode()])
     await broker.settled()
-    nested, plain = (message.id for message, _ in broker.engine.messages.browse(broker.engine.queue("orders")))
+    nested, plain = (message.id for message in broker.held("orders"))
     page = await owner.get(f"/message?queue=orders&id={nested}")
     assert len(page.content) < 1 << 20, "it was 29 MB"
     assert "<summary>JSON</summary>" not in page.text
@@ -153,7 +146,7 @@ async def test_a_message_is_sent(broker: TestBroker, owner: Browser) -> None:
         page, "/send", to="orders::orders", text="Grüße\r\n2", properties="country: DE\n n : 1 ", priority="7"
     )
     assert page.to == "/queue?name=orders"
-    [(message, _)] = broker.engine.messages.browse(broker.engine.queue("orders"))
+    [message] = broker.held("orders")
     assert message.body == "Grüße\n2".encode()
     assert message.header.priority == 7
     page = await owner.get(f"/message?queue=orders&id={message.id}")
@@ -176,8 +169,7 @@ async def test_a_queue_is_made_stopped_switched_off_and_deleted(broker: TestBrok
     page = await owner.get("/queue?name=new")
     assert "disabled" in page.seen
     await owner.send(page, "/queue/enable")
-    broker.send("new", [b"x"])
-    await broker.settled()
+    await broker.sent("new", [b"x"])
     assert (await owner.send(page, "/queue/delete")).status == 409
     assert (await owner.send(page, "/queue/delete", force="1")).to == "/queues"
     assert "new" not in broker.engine.queues
@@ -188,10 +180,9 @@ async def test_a_queue_is_made_stopped_switched_off_and_deleted(broker: TestBrok
 
 async def test_what_clients_choose_is_shown_and_not_run(broker: TestBroker, owner: Browser) -> None:
     broker.send(MARKUP, [MARKUP.encode()], headers=[(MARKUP.encode().replace(b":", b""), MARKUP.encode())])
-    broker.send("bodies", [b"\x00\xff\xfe", "\u202e".encode() + b"abc", b"", b"[1, 2"])
-    await broker.settled()
+    await broker.sent("bodies", [b"\x00\xff\xfe", "\u202e".encode() + b"abc", b"", b"[1, 2"])
     name = quote(MARKUP)
-    [(message, _)] = broker.engine.messages.browse(broker.engine.queue(MARKUP))
+    [message] = broker.held(MARKUP)
     for path in (f"/queues?q={name}", f"/queue?name={name}&filter={name}", f"/message?queue={name}&id={message.id}"):
         page = await owner.get(path)
         assert page.status == 200
@@ -203,7 +194,7 @@ async def test_what_clients_choose_is_shown_and_not_run(broker: TestBroker, owne
     page = await owner.get("/queue?name=bodies")
     assert "\\u202e" in page.text
     assert "\u202e" not in page.text
-    for found, _ in broker.engine.messages.browse(broker.engine.queue("bodies")):
+    for found in broker.held("bodies"):
         page = await owner.get(f"/message?queue=bodies&id={found.id}")
         assert page.status == 200
         if found.body == b"\x00\xff\xfe":
@@ -216,10 +207,8 @@ async def test_what_clients_choose_is_shown_and_not_run(broker: TestBroker, owne
 async def test_what_a_user_may_not_manage_is_hidden(broker: TestBroker, browser: Browser) -> None:
     for name in ("orders", "secret"):
         broker.queue(name)
-    broker.send("orders", [b"x"])
-    await broker.settled()
-    broker.tick.enter()
-    broker.engine.secure(PermissionTable([("orders", {Permission.MANAGE: frozenset({"team"})})]))
+    await broker.sent("orders", [b"x"])
+    managing(broker, "orders")
     await browser.log_in("alice", "s3cret")
     assert (await browser.get("/")).to == "/queues"
     page = await browser.get("/queues")
@@ -231,7 +220,7 @@ async def test_what_a_user_may_not_manage_is_hidden(broker: TestBroker, browser:
     missing = await browser.get("/queue?name=nothere")
     assert (hidden.status, missing.status) == (403, 403)
     page = await browser.get("/queue?name=orders")
-    id = str(next(broker.engine.messages.browse(broker.engine.queue("orders")))[0].id)
+    id = str(broker.held("orders")[0].id)
     assert (await browser.send(page, "/messages", do="move", to="secret", id=id)).status == 403
     assert (await browser.send(page, "/messages", queue="secret", do="remove", all="1")).status == 403
     assert (await browser.send(page, "/queue/pause", name="secret")).status == 403
@@ -242,8 +231,7 @@ async def test_what_a_user_may_not_manage_is_hidden(broker: TestBroker, browser:
 
 
 async def test_the_figures_of_the_charts(broker: TestBroker, owner: Browser) -> None:
-    broker.send("orders", [b"x", b"y"])
-    await broker.settled()
+    await broker.sent("orders", [b"x", b"y"])
     live = json.loads((await owner.get("/live")).content)
     assert (live["in"], live["messages"]) == (2, 2)
     assert (await owner.get("/")).status == 200
@@ -261,8 +249,7 @@ async def test_a_fault_of_the_broker_is_a_page_that_says_so(
 
 
 async def test_a_body_that_begins_with_a_new_line_is_edited_with_it(broker: TestBroker, owner: Browser) -> None:
-    broker.send("orders", [b"\nfirst"])
-    await broker.settled()
-    [(message, _)] = broker.engine.messages.browse(broker.engine.queue("orders"))
+    await broker.sent("orders", [b"\nfirst"])
+    [message] = broker.held("orders")
     page = await owner.get(f"/message?queue=orders&id={message.id}")
     assert '">\n\nfirst</textarea>' in page.text, "browsers leave out the first one"

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-
-from broker.engine.model.permissions import Permission, PermissionTable
 from tests.broker.console.harness import Browser, Page
-from tests.broker.management.harness import TestBroker, die
-
-pytestmark = pytest.mark.anyio
+from tests.broker.management.harness import TestBroker, die, managing
 
 
 async def slow(broker: TestBroker, owner: Browser) -> Page:
     """The page of a task that has begun to move a hundred messages, one at a time."""
     broker.queue("other")
-    broker.send("orders", [b"x"] * 100)
-    await broker.settled()
+    await broker.sent("orders", [b"x"] * 100)
     page = await owner.get("/queue?name=orders")
     started = await owner.send(page, "/messages", do="move", to="other", all="1", rate="1")
     assert started.to.startswith("/task?id=")
@@ -54,11 +48,11 @@ async def test_dead_letters_are_counted_before_they_are_brought_back(broker: Tes
 
 async def test_a_message_is_edited_on_its_way_back(broker: TestBroker, owner: Browser) -> None:
     await die(broker, "orders", b"wrong")
-    [(message, _)] = broker.engine.messages.browse(broker.engine.queue("DLQ"))
+    [message] = broker.held("DLQ")
     page = await owner.get(f"/message?queue=DLQ&id={message.id}")
     given = {"do": "retry", "set": "country: DE", "new-body": "1", "body": "right\r\nline"}
     await owner.send(page, "/messages", **given)
-    [(message, _)] = broker.engine.messages.browse(broker.engine.queue("orders"))
+    [message] = broker.held("orders")
     assert message.body == b"right\nline"
     page = await owner.get(f"/message?queue=orders&id={message.id}")
     assert "country DE" in page.seen
@@ -67,8 +61,7 @@ async def test_a_message_is_edited_on_its_way_back(broker: TestBroker, owner: Br
 async def test_a_task_is_for_who_manages_its_queue(broker: TestBroker, owner: Browser) -> None:
     page = await slow(broker, owner)
     id = page.forms("/task/pause")[0]["id"]
-    broker.tick.enter()
-    broker.engine.secure(PermissionTable([("other", {Permission.MANAGE: frozenset({"team"})})]))
+    managing(broker, "other")
     alice = Browser(owner.port)
     await alice.log_in("alice", "s3cret")
     assert "There are no tasks." in (await alice.get("/tasks")).seen

@@ -31,8 +31,9 @@ def broker(inner: str) -> bytes:
 
 
 def imported(data: bytes, tmp_path: Path) -> tuple[dict[str, Any], Imported]:
-    """The tables of what came out, which can be loaded, and all of it."""
+    """The tables of what came out, which can be loaded and has no password (`hunter` in the tests), and all of it."""
     found = translate(data)
+    assert "hunter" not in found.text + "\n".join(found.report.lines())
     file = tmp_path / "broker.toml"
     file.write_text(found.text, encoding="utf-8")
     checked(file)

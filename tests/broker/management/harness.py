@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from broker.config import AddressSetting
+from broker.engine.delivery.redelivery import CLOSED
 from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.limits import Limits
 from broker.engine.model.message import Message, MessageHeader, RoutingType
+from broker.engine.model.permissions import Permission, PermissionTable
 from broker.engine.publish.send import Send
 from broker.engine.queues.consumer import AckMode, Consumer
 from broker.engine.queues.queue import Queue
@@ -177,6 +179,21 @@ class TestBroker(SimBroker):
         for _ in range(6):
             await asyncio.sleep(0)
 
+    async def sent(self, name: str, bodies: list[bytes], **options: Any) -> None:
+        """Send messages, and return when they have landed."""
+        self.send(name, bodies, **options)
+        await self.settled()
+
+    def held(self, name: str) -> list[Message]:
+        """The messages on a queue, in the order of delivery."""
+        return [message for message, _ in self.engine.messages.browse(self.engine.queue(name))]
+
+    def read(self, name: str, inbox: Inbox | None = None, **asked: Any) -> Consumer:
+        """A consumer of an anycast queue, which acknowledges message by message."""
+        self.tick.enter()
+        request = SubscribeRequest(name, RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL, **asked)
+        return self.engine.consumers.subscribe(inbox or Inbox(), request)
+
 
 class Inbox:
     """A sink that keeps what it gets, and why it lost its queue."""
@@ -200,18 +217,26 @@ class Inbox:
         self.reasons.append(reason)
 
 
+async def taken(broker: TestBroker, name: str, *, reject: bool = False) -> list[Message]:
+    """Everything on a queue, acknowledged, or rejected for good."""
+    inbox = Inbox()
+    consumer = broker.read(name, inbox)
+    await broker.settled()
+    broker.tick.enter()
+    settle = broker.engine.consumers.reject if reject else broker.engine.consumers.acknowledge
+    for message in inbox.messages:
+        settle(consumer, message.id)
+    await broker.settled()
+    broker.tick.enter()
+    broker.engine.consumers.close(consumer, CLOSED)
+    await broker.settled()
+    return inbox.messages
+
+
 async def die(broker: TestBroker, name: str, *bodies: bytes) -> None:
     """Messages that are sent and rejected for good."""
     broker.send(name, list(bodies))
-    inbox = Inbox()
-    consumer = broker.engine.consumers.subscribe(
-        inbox, SubscribeRequest(name, RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL)
-    )
-    await broker.settled()
-    broker.tick.enter()
-    for message in inbox.messages:
-        broker.engine.consumers.reject(consumer, message.id)
-    await broker.settled()
+    await taken(broker, name, reject=True)
 
 
 @dataclass(frozen=True)
@@ -292,18 +317,48 @@ class Client:
             await writer.wait_closed()
 
 
+def managing(broker: TestBroker, *addresses: str, role: str = "team") -> None:
+    """The role, as it is alice's, may manage these, and nothing else."""
+    broker.tick.enter()
+    broker.engine.secure(PermissionTable([(address, {Permission.MANAGE: frozenset({role})}) for address in addresses]))
+
+
+async def upload(broker: TestBroker, name: str, body: bytes, format: int = 1) -> None:
+    """Send a message whose body is in a file of its own."""
+    engine, queue = broker.engine, broker.queue(name)
+    coming = engine.uploads.begin(lambda: None, durable=True)
+    engine.uploads.write(coming, body, last=True)
+    await broker.settled()
+    broker.tick.enter()
+    header = MessageHeader(name, engine.formats[format], durable=True, timestamp=broker.now)
+    message = Message.of(header, b"", engine.uploads.finished(coming))
+    engine.publish([Send(queue.address, None, RoutingType.ANYCAST, [message])]).check()
+    await broker.settled()
+
+
+@asynccontextmanager
+async def listening(
+    broker: TestBroker, host: str = "127.0.0.1", **options: Any
+) -> AsyncIterator[tuple[HttpServer, Client]]:
+    """An HTTP server of a broker on a free port, with these options, and a client of it."""
+    server = HttpServer(broker, TOKEN, **options)
+    bound = await server.start(host, 0)
+    try:
+        yield server, Client(bound[0][1])
+    finally:
+        await server.stop()
+
+
 @asynccontextmanager
 async def serving(
     directory: Path, engine: Limits | None = None, calls: CallLimits | None = None
 ) -> AsyncIterator[tuple[TestBroker, Client]]:
     """A broker with its HTTP server on a free port, with these limits of the engine and of calls."""
     broker = TestBroker(directory, engine)
-    server = HttpServer(broker, TOKEN, limits=calls)
-    bound = await server.start("127.0.0.1", 0)
     try:
-        yield broker, Client(bound[0][1])
+        async with listening(broker, limits=calls) as (_, client):
+            yield broker, client
     finally:
-        await server.stop()
         broker.disk_works = True
         await broker.settled()
         broker.close()

@@ -30,8 +30,7 @@ async def test_an_address_is_made_shown_and_deleted(client: Client) -> None:
 
 
 async def test_an_address_goes_with_its_queues_only_if_that_is_said(broker: TestBroker, client: Client) -> None:
-    broker.send("orders", [b"1", b"2"])
-    await broker.settled()
+    await broker.sent("orders", [b"1", b"2"])
     refused = await client.call("DELETE", f"{ADDRESSES}/orders")
     assert (refused.status, refused.json["code"]) == (409, "in-use")
     assert broker.engine.queue("orders").message_count == 2
@@ -47,13 +46,8 @@ async def test_a_list_has_pages(broker: TestBroker, client: Client) -> None:
     page = await client.get(f"{ADDRESSES}?limit=2")
     assert (page["total"], [each["name"] for each in page["addresses"]]) == (3, ["a", "b"])
     ours = page["addresses"][1]
-    assert (ours["queues"], ours["messages"], ours["routed"], ours["full"], ours["paused"]) == (
-        1,
-        1,
-        1,
-        False,
-        False,
-    )
+    counts = {"queues": 1, "messages": 1, "routed": 1, "full": False, "paused": False}
+    assert counts.items() <= ours.items()
     rest = await client.get(f"{ADDRESSES}?limit=2&after={page['next']}")
     assert [each["name"] for each in rest["addresses"]] == ["c"]
 
@@ -76,13 +70,6 @@ async def test_a_message_is_sent(broker: TestBroker, client: Client) -> None:
     assert (first["body"]["data"], first["priority"], first["durable"]) == ("good morning, Zoë", 7, True)
     assert first["properties"] == properties
     assert (second["body"]["data"], second["priority"], second["durable"]) == ("", 4, False)
-
-
-async def test_a_message_is_sent_to_a_group(broker: TestBroker, client: Client) -> None:
-    broker.queue("a")
-    await client.call("POST", f"{ADDRESSES}/a/messages", json={"headers": {"group": "g"}})
-    [(message, _)] = broker.engine.messages.browse(broker.engine.queue("a"))
-    assert message.header.group == "g"
 
 
 async def test_a_message_that_no_queue_takes_is_told(client: Client) -> None:

@@ -9,12 +9,10 @@ import pytest
 
 from broker.build import COMPILED
 from broker.engine.delivery import redelivery
-from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.limits import Limits
 from broker.engine.model.message import Message, MessageHeader, RoutingType
 from broker.engine.model.names import RETAINED
 from broker.engine.model.settings import AddressSettings
-from broker.engine.queues.consumer import AckMode
 from broker.engine.routing import destinations
 from broker.management.limits import Limits as CallLimits
 from broker.management.models.base import CURSOR_CHARS_MAX, LIMIT_DEFAULT, LIMIT_MAX
@@ -25,8 +23,7 @@ MESSAGES = "/api/v1/queues/{}/messages"
 
 
 async def test_status_counts_what_is_there(broker: TestBroker, client: Client) -> None:
-    broker.send("orders", [b"1", b"22"])
-    await broker.settled()
+    await broker.sent("orders", [b"1", b"22"])
     status = await client.get("/api/v1/status")
     assert (status["name"], status["version"], status["compiled"]) == ("test", "1.2.3", COMPILED)
     assert (status["started"], status["uptime"]) == (NOW - 5_000, 5_000)
@@ -127,8 +124,7 @@ async def test_a_list_goes_on_after_any_name(broker: TestBroker, client: Client,
 
 @pytest.mark.parametrize("list", ["queues", "addresses", "diverts", "connections", "consumers", "users"])
 async def test_a_cursor_that_is_none_is_refused(broker: TestBroker, client: Client, list: str) -> None:
-    broker.send("a", [b"1", b"2"])
-    await broker.settled()
+    await broker.sent("a", [b"1", b"2"])
     other = (await client.get("/api/v1/queues/a/messages?limit=1"))["next"]
     for wrong in (other, "x", "WyJ4", "%FF", "e30", "WzFd", "W10", "bnVsbA", "a" * CURSOR_CHARS_MAX):
         answer = await client.call("GET", f"/api/v1/{list}?after={wrong}")
@@ -140,8 +136,7 @@ async def test_a_cursor_that_is_none_is_refused(broker: TestBroker, client: Clie
 
 @pytest.mark.parametrize("name", ["plain", "a/b", "..", "a b?x=1&y", "a#b;c", "ä%2F", "orders/messages", "%"])
 async def test_a_queue_may_have_any_name(broker: TestBroker, client: Client, name: str) -> None:
-    broker.send(name, [b"x"])
-    await broker.settled()
+    await broker.sent(name, [b"x"])
     quoted = quote(name, safe="")
     shown = await client.get(f"/api/v1/queues/{quoted}")
     assert (shown["name"], shown["address"], shown["messages"]) == (name, name, 1)
@@ -187,12 +182,7 @@ async def test_another_method_is_refused(client: Client) -> None:
 async def test_a_queue_shows_its_consumers_and_settings(broker: TestBroker, client: Client) -> None:
     broker.send("orders", [b"1", b"2", b"3"])
     broker.send("orders", [b"later"], scheduled=NOW + 60_000)
-    broker.engine.consumers.subscribe(
-        Inbox(),
-        SubscribeRequest(
-            "orders", ack_mode=AckMode.INDIVIDUAL, window=0, client_id="c-1", remote="10.0.0.1:1", user="bob"
-        ),
-    )
+    broker.read("orders", window=0, client_id="c-1", remote="10.0.0.1:1", user="bob")
     await broker.settled()
     shown = await client.get("/api/v1/queues/orders")
     assert (shown["messages"], shown["ready"], shown["scheduled"], shown["delivering"]) == (4, 2, 1, 1)
@@ -222,8 +212,7 @@ async def test_a_queue_shows_its_consumers_and_settings(broker: TestBroker, clie
 async def test_a_message_is_shown_with_everything_but_a_long_body(broker: TestBroker, client: Client) -> None:
     shown = AddressSettings().management_message_attribute_size_limit
     long_value = b"v" * (shown + 1)
-    broker.send("orders", [b'{"n": 1}'], headers=[(b"color", b"r:ed"), (b"long", long_value)])
-    await broker.settled()
+    await broker.sent("orders", [b'{"n": 1}'], headers=[(b"color", b"r:ed"), (b"long", long_value)])
     page = await client.get(MESSAGES.format("orders"))
     assert (page["limit"], page["next"]) == (5, None)
     (message,) = page["messages"]
@@ -237,8 +226,7 @@ async def test_a_message_is_shown_with_everything_but_a_long_body(broker: TestBr
 
 async def test_a_message_with_many_properties_is_cut(broker: TestBroker, client: Client) -> None:
     headers = [(b"h%d" % n, b"v") for n in range(PROPERTIES_MAX + 3)]
-    broker.send("orders", [b""], headers=headers)
-    await broker.settled()
+    await broker.sent("orders", [b""], headers=headers)
     (message,) = (await client.get(MESSAGES.format("orders")))["messages"]
     assert (len(message["properties"]), message["properties_omitted"]) == (PROPERTIES_MAX, 3)
 
@@ -260,8 +248,7 @@ async def test_a_message_with_many_properties_is_cut(broker: TestBroker, client:
 async def test_a_body_is_shown_as_text_or_in_base64(
     broker: TestBroker, client: Client, body: bytes, encoding: str, data: str
 ) -> None:
-    broker.send("orders", [body])
-    await broker.settled()
+    await broker.sent("orders", [body])
     (message,) = (await client.get(MESSAGES.format("orders")))["messages"]
     truncated = len(body) > BODY_PREVIEW_BYTES
     assert message["body"] == {"encoding": encoding, "data": data, "bytes": len(body), "truncated": truncated}
@@ -270,7 +257,7 @@ async def test_a_body_is_shown_as_text_or_in_base64(
 async def test_browsing_shows_where_each_message_is_and_takes_none_away(broker: TestBroker, client: Client) -> None:
     broker.send("orders", [b"1", b"2"])
     broker.send("orders", [b"later"], scheduled=NOW + 60_000)
-    broker.engine.consumers.subscribe(Inbox(), SubscribeRequest("orders", ack_mode=AckMode.INDIVIDUAL, window=0))
+    broker.read("orders", window=0)
     await broker.settled()
     for _ in range(2):
         messages = (await client.get(MESSAGES.format("orders")))["messages"]
@@ -301,8 +288,7 @@ async def test_browsing_goes_by_pages_of_the_setting_and_by_filter(broker: TestB
 @pytest.mark.parametrize("call_limits", [CallLimits(filtered_max=4)])
 async def test_a_long_queue_is_looked_through_in_several_calls(broker: TestBroker, client: Client) -> None:
     broker.send("orders", [b"x"] * 9)
-    broker.send("orders", [b"y"], headers=[(b"colour", b"red")])
-    await broker.settled()
+    await broker.sent("orders", [b"y"], headers=[(b"colour", b"red")])
     red, seen = quote("colour = 'red'"), list[int]()
     after: str | None = ""
     while after is not None:
@@ -318,7 +304,7 @@ async def test_browsing_goes_on_whatever_comes_and_goes(broker: TestBroker, clie
     broker.send("orders", [b"0"])
     broker.send("orders", [b"later"], scheduled=NOW + 60_000)
     broker.send("orders", [b"%d" % n for n in range(2, 6)])
-    broker.engine.consumers.subscribe(Inbox(), SubscribeRequest("orders", ack_mode=AckMode.INDIVIDUAL, window=0))
+    broker.read("orders", window=0)
     await broker.settled()
     first = await client.get(MESSAGES.format("orders") + "?limit=3")
     assert [(m["body"]["data"], m["state"]) for m in first["messages"]] == [
@@ -328,8 +314,7 @@ async def test_browsing_goes_on_whatever_comes_and_goes(broker: TestBroker, clie
     ]
     purge = {"kind": "purge", "queue": "orders", "ids": [first["messages"][2]["id"]]}
     await client.call("POST", "/api/v1/tasks", json=purge)
-    broker.send("orders", [b"6"])
-    await broker.settled()
+    await broker.sent("orders", [b"6"])
     rest = await client.get(f"{MESSAGES.format('orders')}?limit=9&after={first['next']}")
     assert [m["body"]["data"] for m in rest["messages"]] == ["3", "4", "5", "6"]
 
@@ -337,7 +322,7 @@ async def test_browsing_goes_on_whatever_comes_and_goes(broker: TestBroker, clie
 async def test_a_dead_letter_shows_its_reason(broker: TestBroker, client: Client) -> None:
     broker.send("orders", [b"poison"])
     inbox = Inbox()
-    consumer = broker.engine.consumers.subscribe(inbox, SubscribeRequest("orders", ack_mode=AckMode.INDIVIDUAL))
+    consumer = broker.read("orders", inbox)
     await broker.settled()
     broker.tick.enter()
     broker.engine.consumers.reject(consumer, inbox.messages[0].id, text="cannot read it")
@@ -350,7 +335,7 @@ async def test_a_dead_letter_shows_its_reason(broker: TestBroker, client: Client
 
 async def test_failed_deliveries_are_counted(broker: TestBroker, client: Client) -> None:
     broker.send("orders", [b"x"])
-    consumer = broker.engine.consumers.subscribe(Inbox(), SubscribeRequest("orders", ack_mode=AckMode.INDIVIDUAL))
+    consumer = broker.read("orders")
     await broker.settled()
     broker.tick.enter()
     broker.engine.consumers.close(consumer, redelivery.DISCONNECTED)

@@ -14,18 +14,15 @@ from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
 from broker.cli import remote
-from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.access import UNRESTRICTED
-from broker.engine.model.message import RoutingType
 from broker.engine.model.permissions import Permission, PermissionTable
 from broker.engine.model.task import Task, TaskKind, TaskRequest, TaskState
-from broker.engine.queues.consumer import AckMode
 from broker.management.api import Api
 from broker.management.callers import WHOLE_BROKER
 from broker.management.ports import Replicated
 from broker.security.audit_log import AUDITED
 from broker.security.login import Policy
-from tests.broker.management.harness import TOKEN, Answer, Client, Inbox, TestBroker, basic
+from tests.broker.management.harness import TOKEN, Answer, Client, TestBroker, basic, managing
 from tests.broker.management.linked import PARIS, ROME, Session, linked
 from tests.support.sim_gate import cheap_user
 
@@ -157,13 +154,6 @@ Check = Callable[[TestBroker, Client], Awaitable[None]]
 ALICE = basic("alice", "s3cret")
 
 
-def managing(broker: TestBroker, *addresses: str, role: str = "team") -> None:
-    """The role may manage these, and nothing else."""
-    entries = [(address, {Permission.MANAGE: frozenset({role})}) for address in addresses]
-    broker.tick.enter()
-    broker.engine.secure(PermissionTable(entries))
-
-
 async def call(client: Client, method: str, path: str, headers: dict[str, str]) -> Answer:
     """A call without the token."""
     return await client.call(method, path, token=None, headers=headers, json=BODIES.get((method, path)))
@@ -177,10 +167,7 @@ async def prepare(broker: TestBroker, client: Client) -> None:
     linked(broker, replace(PARIS, name="there"), replace(ROME, name="1"))
     Session(broker, "there").open().doubt(SECRET)
     broker.send("orders", [b"secret", b"what a task leaves for its next step"])
-    broker.queue("other")
-    broker.engine.consumers.subscribe(
-        Inbox(), SubscribeRequest("other", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL)
-    )
+    broker.read("other")
     broker.engine.connections.opened("there", "STOMP", "10.0.0.7:4711", UNRESTRICTED, lambda reason: None)
     wanted = {"address": "orders", "forwarding_addresses": ["other"]}
     made = await client.call("PUT", "/api/v1/diverts/there", json=wanted)

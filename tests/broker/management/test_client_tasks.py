@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from broker.engine.model.permissions import Permission, PermissionTable
 from broker.engine.model.task import Task, TaskKind
 from broker.management import client_tasks
 from tests.broker.management.export_calls import EXPORT, IMPORT, LINE, asked
-from tests.broker.management.harness import Client, TestBroker, basic
+from tests.broker.management.harness import Client, TestBroker, basic, managing
 
 TASKS = "/api/v1/tasks"
 
@@ -31,8 +30,7 @@ async def shown(client: Client, task: int) -> tuple[Any, ...]:
 
 async def test_an_export_has_the_selector_and_the_rate_of_its_task(broker: TestBroker, client: Client) -> None:
     broker.send("orders", [b"%d" % n for n in range(9)], headers=[(b"colour", b"red")])
-    broker.send("orders", [b"blue"])
-    await broker.settled()
+    await broker.sent("orders", [b"blue"])
     task = await started(client, "export", filter="colour = 'red'", rate=30)
     first = await client.get(f"{EXPORT}?task={task}")
     assert len(first["messages"]) == 3
@@ -46,8 +44,7 @@ async def test_an_export_has_the_selector_and_the_rate_of_its_task(broker: TestB
 
 
 async def test_a_dry_run_answers_with_no_messages(broker: TestBroker, client: Client) -> None:
-    broker.send("orders", [b"1", b"2"])
-    await broker.settled()
+    await broker.sent("orders", [b"1", b"2"])
     task = await started(client, "export", dry_run=True)
     assert await client.get(f"{EXPORT}?task={task}") == {"messages": [], "next": None}
     assert await shown(client, task) == ("running", 2, 2, {})
@@ -67,8 +64,7 @@ async def test_a_dry_run_tells_what_would_be_refused(broker: TestBroker, client:
 
 
 async def test_what_a_client_has_on_its_disk_is_removed(broker: TestBroker, client: Client) -> None:
-    broker.send("orders", [b"%d" % n for n in range(200)])
-    await broker.settled()
+    await broker.sent("orders", [b"%d" % n for n in range(200)])
     task = await started(client, "export", remove=True)
     page = await client.get(f"{EXPORT}?task={task}&limit=150")
     ids = [each["line"]["id"] for each in page["messages"]]
@@ -152,7 +148,7 @@ async def test_imports_are_for_those_who_manage_the_whole_broker(broker: TestBro
     task, export = await started(client, "import"), await started(client, "export")
     alice = basic("alice", "s3cret")
     for address, status, seen in (("orders", 403, [export]), ("#", 200, [export, task])):
-        broker.engine.secure(PermissionTable([(address, {Permission.MANAGE: frozenset({"team"})})]))
+        managing(broker, address)
         assert (await client.call("GET", f"{TASKS}/{task}", token=None, headers=alice)).status == status
         listed = (await client.call("GET", TASKS, token=None, headers=alice)).json["tasks"]
         assert [each["id"] for each in listed] == seen

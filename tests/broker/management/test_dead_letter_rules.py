@@ -47,8 +47,7 @@ async def test_what_the_rules_in_force_did(broker: TestBroker, client: Client) -
 async def test_what_they_would_do(broker: TestBroker, client: Client) -> None:
     await die(broker, "a", b"1", b"2")
     await die(broker, "b", b"3")
-    broker.send("DLQ", [b"sent there"])
-    await broker.settled()
+    await broker.sent("DLQ", [b"sent there"])
     assert await tried(client) | {"verdicts": []} == {"queue": "DLQ", "verdicts": [], "other": 1, "next": None}
     answer = await tried(
         client,

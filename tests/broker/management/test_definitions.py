@@ -124,8 +124,7 @@ async def test_what_consumers_would_notice_is_refused_also_in_a_dry_run(
 ) -> None:
     await fill(client)
     inbox = Inbox()
-    broker.tick.enter()
-    broker.engine.consumers.subscribe(inbox, SubscribeRequest("prices", RoutingType.ANYCAST))
+    broker.read("prices", inbox)
     queue = {"name": "prices", "address": "prices", "routing_type": "ANYCAST", "attributes": {"non-destructive": True}}
     changes = await imported(client, {"version": 1, "queues": [queue]}, dry_run=dry_run)
     assert changes["queue", "prices"]["outcome"] == "refused"

@@ -24,8 +24,7 @@ async def test_a_divert_is_made_shown_and_deleted(broker: TestBroker, client: Cl
     made = await client.call("PUT", f"{DIVERTS}/copies", json=wanted)
     assert made.status == 201
     broker.send("a", [b"1"], headers=[(b"k", b"v")])
-    broker.send("a", [b"2"])
-    await broker.settled()
+    await broker.sent("a", [b"2"])
     (shown,) = (await client.get(DIVERTS))["diverts"]
     assert shown["taken"] == 1
     expected = {
@@ -84,8 +83,7 @@ async def test_queues_without_metrics_of_their_own(broker: TestBroker, client: C
     broker.tick.enter()
     registry.change_settings(broker.engine._state, table)
     broker.send("quiet", [b"1"])
-    broker.send("loud", [b"1", b"2"])
-    await broker.settled()
+    await broker.sent("loud", [b"1", b"2"])
     text = (await client.call("GET", "/metrics")).body.decode()
     assert 'broker_queue_messages{queue="loud",state="ready"} 2.0' in text
     assert 'broker_queue_messages{queue="",state="ready"} 1.0' in text
@@ -99,8 +97,7 @@ async def test_how_much_of_a_property_is_shown(broker: TestBroker, client: Clien
     )
     broker.tick.enter()
     registry.change_settings(broker.engine._state, table)
-    broker.send("a", [b"1"], headers=[(b"long", b"v" * 300)])
-    await broker.settled()
+    await broker.sent("a", [b"1"], headers=[(b"long", b"v" * 300)])
     (message,) = (await client.get("/api/v1/queues/a/messages"))["messages"]
     assert message["properties"] == {"long": shown}
 

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from base64 import b64decode, b64encode
 from typing import Any
 
 import pytest
 
-from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.errors import NotFound
-from broker.engine.model.message import Message, MessageHeader, RoutingType
-from broker.engine.publish.send import Send
-from broker.engine.queues.consumer import AckMode
 from broker.management import lines, uploads
 from broker.management.http import HttpServer
 from broker.management.shared import Shared
-from broker.sessions.stomp.format import encode_head
 from store.body import LargeBody
 from tests.broker.management.export_calls import EXPORT, IMPORT, LINE, asked
-from tests.broker.management.harness import NOW, TOKEN, Client, Inbox, TestBroker
+from tests.broker.management.harness import NOW, TOKEN, Client, TestBroker, upload
 
 
 async def exported(client: Client, *, path: str = EXPORT, **parameters: object) -> list[dict[str, Any]]:
@@ -74,7 +68,7 @@ async def test_they_keep_their_order_and_come_once(broker: TestBroker, client: C
     assert (await client.call("POST", IMPORT, json=first)).json == {"imported": 0, "refused": {}, "known": True}
     assert (await client.call("POST", IMPORT, json=second)).json["imported"] == 1
     await broker.settled()
-    bodies = [message.body for message, _ in broker.engine.messages.browse(broker.engine.queue("orders"))]
+    bodies = [message.body for message in broker.held("orders")]
     assert bodies == [b"one", b"1", b"3", b"5", b"7", b"9", b"0", b"2", b"4", b"6", b"8"]
 
 
@@ -111,8 +105,7 @@ async def test_what_is_wrong_is_said_and_nothing_done(
 
 
 async def test_pages_are_bounded_by_number_and_bytes(broker: TestBroker, client: Client) -> None:
-    broker.send("orders", [b"%03d" % n + bytes(200 << 10) for n in range(10)])
-    await broker.settled()
+    await broker.sent("orders", [b"%03d" % n + bytes(200 << 10) for n in range(10)])
     page = await client.get(f"{EXPORT}?limit=1000")
     assert len(page["messages"]) == 6, "1 MiB, and the message that exceeds it"
     every = await exported(client, limit=4)
@@ -132,26 +125,14 @@ async def test_a_selector_chooses_and_an_id(broker: TestBroker, client: Client) 
 
 async def test_what_consumers_hold_says_so(broker: TestBroker, client: Client) -> None:
     broker.send("orders", [b"1"])
-    broker.engine.consumers.subscribe(
-        Inbox(), SubscribeRequest("orders", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL)
-    )
+    broker.read("orders")
     await broker.settled()
     assert [each["state"] for each in await exported(client)] == ["delivering"]
 
 
 async def test_a_large_body_is_read_piece_by_piece(broker: TestBroker, client: Client) -> None:
-    queue = broker.queue("orders")
-    upload = broker.engine.uploads.begin(lambda: None, durable=True)
     content = bytes(range(256)) * (5 << 10)
-    broker.engine.uploads.write(upload, content, last=True)
-    await broker.settled()
-    broker.tick.enter()
-    header = MessageHeader("orders", broker.engine.formats[1], durable=True, timestamp=broker.now)
-    body = broker.engine.uploads.finished(upload)
-    assert isinstance(body, LargeBody)
-    message = Message.of(header, encode_head([(b"k", b"v")]), body)
-    broker.engine.publish([Send(queue.address, None, RoutingType.ANYCAST, [message])]).check()
-    await broker.settled()
+    await upload(broker, "orders", content)
     [found] = await exported(client)
     assert found["line"]["body-bytes"] == len(content)
     assert "body" not in found["line"]
@@ -161,7 +142,8 @@ async def test_a_large_body_is_read_piece_by_piece(broker: TestBroker, client: C
     rest = await client.call("GET", f"{path}?offset={lines.PIECE_BYTES}")
     assert first.body + rest.body == content
     assert (await client.call("GET", f"{path}?offset={len(content)}")).body == b""
-    assert json.loads((await client.call("GET", path.replace(str(message.id), "999999"))).body)["code"] == "not-found"
+    gone = await client.call("GET", path.replace(str(found["line"]["id"]), "999999"))
+    assert gone.json["code"] == "not-found"
 
 
 def piece(data: bytes, offset: int = 0, *, last: bool = False) -> dict[str, object]:
@@ -187,7 +169,7 @@ async def test_a_body_comes_in_pieces(broker: TestBroker, client: Client) -> Non
     assert (other.status, other.json["detail"]) == (400, "body-bytes is 6, but the upload has 5 bytes")
     assert (await client.call("POST", IMPORT, json=asked(line))).json["imported"] == 1
     await broker.settled()
-    [(message, _)] = broker.engine.messages.browse(broker.engine.queue("orders"))
+    [message] = broker.held("orders")
     assert isinstance(message.body, LargeBody)
     assert message.body.whole() == b"abcde"
     assert (await client.call("POST", IMPORT, json=asked(line))).status == 404, "it is that message's now"

@@ -6,15 +6,13 @@ import base64
 
 import pytest
 
-from broker.engine import Send
-from broker.engine.model.message import Message, MessageHeader, RoutingType
 from broker.engine.model.settings import AddressFullPolicy
 from broker.engine.model.settings_match import SettingsTable
 from broker.engine.routing import registry
 from broker.management.models.messages import ALL_PROPERTIES_MAX, BODY_SHOWN_BYTES, PROPERTIES_MAX
 from broker.sessions.amqp.format import AMQP_FORMAT
 from protocols.amqp.message import DATA, encode_section
-from tests.broker.management.harness import NOW, Client, TestBroker, die
+from tests.broker.management.harness import NOW, Client, TestBroker, die, upload
 
 MESSAGES = "/api/v1/queues/a/messages"
 
@@ -26,22 +24,9 @@ async def only(client: Client, name: str = "a") -> int:
     return message["id"]
 
 
-async def upload(broker: TestBroker, body: bytes, format: int = 1) -> None:
-    """Send a message whose body is in a file of its own."""
-    engine, queue = broker.engine, broker.queue("a")
-    coming = engine.uploads.begin(lambda: None, durable=True)
-    engine.uploads.write(coming, body, last=True)
-    await broker.settled()
-    broker.tick.enter()
-    header = MessageHeader("a", engine.formats[format], durable=True, timestamp=broker.now)
-    message = Message.of(header, b"", engine.uploads.finished(coming))
-    engine.publish([Send(queue.address, None, RoutingType.ANYCAST, [message])]).check()
-
-
 async def test_one_message_has_all_its_properties_and_much_of_its_body(broker: TestBroker, client: Client) -> None:
     headers = [(b"h%d" % n, b"v" * 1_000) for n in range(PROPERTIES_MAX + 1)]
-    broker.send("a", [b"x" * (BODY_SHOWN_BYTES + 1)], headers=headers)
-    await broker.settled()
+    await broker.sent("a", [b"x" * (BODY_SHOWN_BYTES + 1)], headers=headers)
     shown = await client.get(f"{MESSAGES}/{await only(client)}")
     assert len(shown["properties"]) == PROPERTIES_MAX + 1 < ALL_PROPERTIES_MAX
     assert set(shown["properties"].values()) == {"v" * 1_000}
@@ -63,7 +48,7 @@ async def test_a_body_is_downloaded_whole(broker: TestBroker, client: Client, bo
     if len(body) < 1_000_000:
         broker.send("a", [body])
     else:
-        await upload(broker, body)
+        await upload(broker, "a", body)
     await broker.settled()
     id = await only(client)
     got = await client.call("GET", f"{MESSAGES}/{id}/body")
@@ -79,7 +64,7 @@ async def test_a_body_is_downloaded_whole(broker: TestBroker, client: Client, bo
 async def test_a_large_body_of_amqp_is_downloaded_without_its_encoding(
     broker: TestBroker, client: Client, nbytes: int
 ) -> None:
-    await upload(broker, encode_section(DATA, b"y" * nbytes), AMQP_FORMAT)
+    await upload(broker, "a", encode_section(DATA, b"y" * nbytes), AMQP_FORMAT)
     await broker.settled()
     got = await client.call("GET", f"{MESSAGES}/{await only(client)}/body")
     assert (got.status, got.body) == (200, b"y" * nbytes)
@@ -129,7 +114,7 @@ async def test_a_message_is_sent_with_headers(broker: TestBroker, client: Client
         "p": "v",
     }
     assert shown["expiration"] == NOW + 9_000
-    [(message, _)] = broker.engine.messages.browse(broker.engine.queue("a"))
+    [message] = broker.held("a")
     assert message.header.group == "g"
 
 
@@ -158,8 +143,7 @@ async def test_a_queue_that_is_on_disk_for_the_most_part_is_browsed_whole(
     broker.tick.enter()
     registry.change_settings(broker.engine._state, SettingsTable([("#", paging)], defaults))
     for n in range(40):
-        broker.send("a", [b"%d" % n])
-        await broker.settled()
+        await broker.sent("a", [b"%d" % n])
     assert broker.engine.queue("a").paged > 30
     seen: list[str] = []
     after: str | None = ""

@@ -12,10 +12,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from broker.engine import Action, DeadLetterRule
-from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.task import TaskKind, TaskRequest, TaskState, TaskVerb
 from broker.engine.moves.transfer import MessageRange
-from broker.engine.queues.consumer import AckMode
 from broker.engine.routing import registry
 from broker.management.limits import Limits as CallLimits
 from tests.broker.management.harness import NOW, Client, Inbox, TestBroker
@@ -97,9 +95,7 @@ async def test_every_promised_name_is_there(broker: TestBroker, client: Client) 
 
 async def test_messages_are_counted_on_their_way(broker: TestBroker, client: Client) -> None:
     broker.send("orders", [b"1", b"2", b"3"])
-    consumer = broker.engine.consumers.subscribe(
-        inbox := Inbox(), SubscribeRequest("orders", ack_mode=AckMode.INDIVIDUAL, window=0)
-    )
+    consumer = broker.read("orders", inbox := Inbox(), window=0)
     await broker.settled()
     broker.tick.enter()
     broker.engine.consumers.acknowledge(consumer, inbox.messages[0].id)
@@ -127,8 +123,7 @@ async def test_messages_are_counted_on_their_way(broker: TestBroker, client: Cli
 
 
 async def test_tasks_under_way(broker: TestBroker, client: Client) -> None:
-    broker.send("a", [b"1", b"2", b"3"])
-    await broker.settled()
+    await broker.sent("a", [b"1", b"2", b"3"])
     broker.tick.enter()
     asked = TaskRequest(kind=TaskKind.PURGE, queue="a", rate=1)
     first, second = (broker.engine.tasks.start(asked) for _ in range(2))
@@ -153,19 +148,16 @@ async def test_the_memory_limit_is_told_where_there_is_one(broker: TestBroker, c
 
 
 async def test_totals_do_not_go_back_when_queues_go(broker: TestBroker, client: Client) -> None:
-    broker.send("first", [b"1", b"2"])
-    await broker.settled()
+    await broker.sent("first", [b"1", b"2"])
     await scrape(client)
-    broker.send("first", [b"3"])
-    await broker.settled()
+    await broker.sent("first", [b"3"])
     queue = broker.queue("first")
     (last,) = [message.id for message, _ in broker.engine.messages.browse(queue) if message.body == b"3"]
     assert broker.engine.messages.move(queue, "elsewhere", MessageRange(ids=(last,))).moved == 1
     broker.engine.messages.purge(queue)
     broker.engine.delete_queue(queue)
     registry.delete_address(broker.engine._state, queue.address)
-    broker.send("second", [b"4"])
-    await broker.settled()
+    await broker.sent("second", [b"4"])
     for _ in range(2):
         samples = await scrape(client)
         assert value(samples, "broker_messages_received_total") == 5
@@ -180,7 +172,7 @@ async def test_temporary_queues_and_those_beyond_the_limit_are_told_together(
 ) -> None:
     broker.send("named", [b"1"])
     broker.send("beyond", [b"1", b"2"])
-    broker.engine.consumers.subscribe(Inbox(), SubscribeRequest("news"))
+    broker.read("news")
     await broker.settled()
     samples = await scrape(client)
     assert value(samples, "broker_queue_messages", queue="named", state="ready") == 1
@@ -194,7 +186,7 @@ async def test_temporary_queues_and_those_beyond_the_limit_are_told_together(
 
 async def test_a_queue_with_a_selector_has_no_age(broker: TestBroker, client: Client) -> None:
     broker.send("orders", [b"1"])
-    broker.engine.consumers.subscribe(Inbox(), SubscribeRequest("orders", selector="color = 'red'"))
+    broker.read("orders", selector="color = 'red'")
     await broker.settled()
     samples = await scrape(client)
     assert value(samples, "broker_queue_messages", queue="orders", state="ready") == 1
@@ -203,8 +195,7 @@ async def test_a_queue_with_a_selector_has_no_age(broker: TestBroker, client: Cl
 
 async def test_links_and_their_routes(broker: TestBroker, client: Client) -> None:
     linked(broker)
-    broker.send("orders.out", [b"1"])
-    await broker.settled()
+    await broker.sent("orders.out", [b"1"])
     session = Session(broker)
     session.lose("connection refused")
     broker.now += 2_000

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from broker.engine.delivery import redelivery
 from broker.engine.delivery.reservations import Reserve
-from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.access import UNRESTRICTED
-from broker.engine.model.message import RoutingType
-from broker.engine.queues.consumer import AckMode
 from tests.broker.management.harness import NOW, Client, Inbox, TestBroker
 
 
@@ -38,9 +35,7 @@ async def test_connections_are_listed_and_closed(broker: TestBroker, client: Cli
 async def test_consumers_are_listed_and_closed(broker: TestBroker, client: Client) -> None:
     broker.send("a", [b"1"])
     inbox = Inbox()
-    broker.tick.enter()
-    request = SubscribeRequest("a", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL, client_id="c", remote="r")
-    consumer = broker.engine.consumers.subscribe(inbox, request)
+    consumer = broker.read("a", inbox, client_id="c", remote="r")
     await broker.settled()
     (shown,) = (await client.get("/api/v1/consumers"))["consumers"]
     assert (shown["id"], shown["queue"], shown["address"]) == (consumer.id, "a", "a")
@@ -57,16 +52,13 @@ async def test_consumers_are_listed_and_closed(broker: TestBroker, client: Clien
 
 async def test_what_is_kept_for_a_link_is_seen_and_given_to_others(broker: TestBroker, client: Client) -> None:
     broker.send("a", [b"1", b"2"])
-    broker.tick.enter()
-    reserve = Reserve("$link//there/a.b.orders", 60_000)
-    request = SubscribeRequest("a", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL, remote="r", reserve=reserve)
-    link = broker.engine.consumers.subscribe(Inbox(), request)
+    link = broker.read("a", remote="r", reserve=Reserve("$link//there/a.b.orders", 60_000))
     await broker.settled()
     broker.tick.enter()
     broker.engine.consumers.close(link, redelivery.LOST)
     await broker.settled()
     (shown,) = (await client.get("/api/v1/consumers"))["consumers"]
-    assert (shown["away"], shown["unacknowledged"], shown["client_id"]) == (True, 2, reserve.name)
+    assert (shown["away"], shown["unacknowledged"], shown["client_id"]) == (True, 2, "$link//there/a.b.orders")
     assert (await client.get("/api/v1/queues/a"))["consumer_list"] == [shown]
     assert (await client.get("/api/v1/queues/a"))["consumers"] == 0
     assert (await client.call("DELETE", f"/api/v1/consumers/{shown['id']}")).status == 200

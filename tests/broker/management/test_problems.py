@@ -46,8 +46,7 @@ REFUSED: Final = [
 
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: f"{case.status}-{case.code}")
 async def test_a_refusal_is_a_problem_document(broker: TestBroker, client: Client, case: Case) -> None:
-    broker.send("a", [b"1"])
-    await broker.settled()
+    await broker.sent("a", [b"1"])
     token = None if "Authorization" in case.headers else TOKEN
     body = None if case.body is None else encode(case.body)
     answer = await client.call(case.method, case.path, token=token, headers=case.headers, body=body)

@@ -6,9 +6,6 @@ from urllib.parse import quote
 
 import pytest
 
-from broker.engine.delivery.subscribe import SubscribeRequest
-from broker.engine.model.message import RoutingType
-from broker.engine.queues.consumer import AckMode
 from tests.broker.management.harness import Client, Inbox, TestBroker
 
 QUEUES = "/api/v1/queues/"
@@ -20,8 +17,7 @@ async def test_pausing_a_queue(broker: TestBroker, client: Client) -> None:
     done = await client.call("PATCH", path, json={"paused": True})
     assert (done.status, done.json["name"], done.json["paused"]) == (200, "a/b", True)
     inbox = Inbox()
-    broker.tick.enter()
-    broker.engine.consumers.subscribe(inbox, SubscribeRequest("a/b", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL))
+    broker.read("a/b", inbox)
     await broker.settled()
     assert inbox.messages == []
     shown = await client.get(path)
@@ -47,16 +43,14 @@ async def test_pausing_an_address(broker: TestBroker, client: Client) -> None:
 
 
 async def test_changing_attributes(broker: TestBroker, client: Client) -> None:
-    broker.send("a", [b"%d" % n for n in range(5)])
-    await broker.settled()
+    await broker.sent("a", [b"%d" % n for n in range(5)])
     done = await client.call(
         "PATCH", QUEUES + "a", json={"attributes": {"ring-size": 3, "group-first-key": "x y", "exclusive": True}}
     )
     assert done.status == 200
     attributes = done.json["attributes"]
     assert (attributes["ring-size"], attributes["group-first-key"], attributes["exclusive"]) == (3, "x y", True)
-    broker.send("a", [b"5"])
-    await broker.settled()
+    await broker.sent("a", [b"5"])
     shown = await client.get(QUEUES + "a")
     assert (shown["messages"], shown["counters"]["evicted"], shown["attributes"]["max-consumers"]) == (5, 1, -1)
     metrics = await client.call("GET", "/metrics")
@@ -76,7 +70,7 @@ async def test_what_cannot_be_changed(
     broker: TestBroker, client: Client, attributes: object, status: int, code: str, detail: str
 ) -> None:
     broker.send("a", [b"1"])
-    broker.engine.consumers.subscribe(Inbox(), SubscribeRequest("a", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL))
+    broker.read("a")
     await broker.settled()
     done = await client.call("PATCH", f"{QUEUES}a", json={"attributes": attributes})
     assert (done.status, done.json["code"]) == (status, code)

@@ -5,10 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker import engine
-from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.limits import Limits
-from broker.engine.model.message import RoutingType
-from broker.engine.queues.consumer import AckMode
 from tests.broker.management.harness import Client, Inbox, TestBroker
 from tests.broker.management.samples import scrape, value
 
@@ -94,8 +91,7 @@ async def test_a_queue_goes_with_messages_and_consumers_only_if_that_is_said(
 ) -> None:
     broker.send("a", [b"1"])
     inbox = Inbox()
-    broker.tick.enter()
-    broker.engine.consumers.subscribe(inbox, SubscribeRequest("a", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL))
+    broker.read("a", inbox)
     await broker.settled()
     refused = await client.call("DELETE", f"{QUEUES}/a")
     assert (refused.status, refused.json["code"]) == (409, "in-use")
@@ -106,8 +102,7 @@ async def test_a_queue_goes_with_messages_and_consumers_only_if_that_is_said(
 
 @pytest.mark.parametrize("engine_limits", [Limits(purge_step_max=2)])
 async def test_a_long_queue_is_deleted_by_a_task(broker: TestBroker, client: Client) -> None:
-    broker.send("a", [b"%d" % n for n in range(3)])
-    await broker.settled()
+    await broker.sent("a", [b"%d" % n for n in range(3)])
     refused = await client.call("DELETE", f"{QUEUES}/a?force=true")
     assert (refused.status, refused.json["code"]) == (409, "in-use")
     assert refused.json["detail"] == "queue a has 3 messages: start a task to delete it"

@@ -36,8 +36,7 @@ PURGE: dict[str, object] = {"kind": "purge", "queue": "orders"}
 async def test_a_parameter_that_a_call_does_not_have(
     broker: TestBroker, client: Client, method: str, path: str
 ) -> None:
-    broker.send("orders", [b"1", b"2"])
-    await broker.settled()
+    await broker.sent("orders", [b"1", b"2"])
     refused = await client.call(method, path, json=PURGE if method in ("POST", "PATCH", "PUT") else None)
     assert (refused.status, refused.json["code"]) == (400, "invalid-parameter")
     assert path.rpartition("?")[2].partition("=")[0] in refused.json["detail"]
@@ -46,8 +45,7 @@ async def test_a_parameter_that_a_call_does_not_have(
 
 @pytest.mark.parametrize("body", [PURGE | {"fliter": "a = 1"}, PURGE | {"ids": ["1"]}, {}, [], None, "a = 1"])
 async def test_a_body_that_says_something_else(broker: TestBroker, client: Client, body: object) -> None:
-    broker.send("orders", [b"1", b"2"])
-    await broker.settled()
+    await broker.sent("orders", [b"1", b"2"])
     refused = await client.call("POST", "/api/v1/tasks", json=body)
     assert (refused.status, refused.json["code"]) == (400, "invalid-body")
     assert broker.queue("orders").message_count == 2
@@ -67,8 +65,7 @@ async def test_a_body_of_a_call_that_has_none(broker: TestBroker, client: Client
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
 async def test_a_body_that_is_no_json(broker: TestBroker, client: Client, kind: str) -> None:
     """Such as a form of a page, which a browser sends to any site unasked."""
-    broker.send("orders", [b"1", b"2"])
-    await broker.settled()
+    await broker.sent("orders", [b"1", b"2"])
     refused = await client.call("POST", "/api/v1/tasks", json=PURGE, headers={"Content-Type": kind})
     assert (refused.status, refused.json["code"]) == (415, "not-json")
     assert broker.queue("orders").message_count == 2
@@ -92,8 +89,7 @@ async def test_a_body_that_cannot_be_read(broker: TestBroker, client: Client, bo
     ],
 )
 async def test_a_field_that_is_given_twice(broker: TestBroker, client: Client, body: bytes) -> None:
-    broker.send("orders", [b"1", b"2"])
-    await broker.settled()
+    await broker.sent("orders", [b"1", b"2"])
     refused = await client.call("POST", "/api/v1/tasks", body=body)
     assert (refused.status, refused.json["code"]) == (400, "invalid-body")
     assert refused.json["detail"].endswith("is given more than once")

@@ -8,14 +8,11 @@ from urllib.parse import quote
 
 import pytest
 
-from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.limits import Limits
 from broker.engine.model.message import PropertyView, RoutingType
-from broker.engine.model.permissions import Permission, PermissionTable
 from broker.engine.operators.tasks import IDS_MAX
-from broker.engine.queues.consumer import AckMode
 from broker.management.models.base import ID_MAX, WAIT_MS_MAX
-from tests.broker.management.harness import NOW, Answer, Client, Inbox, TestBroker, basic, die
+from tests.broker.management.harness import NOW, Answer, Client, Inbox, TestBroker, basic, die, managing
 
 TASKS = "/api/v1/tasks"
 
@@ -33,8 +30,7 @@ async def bodies(client: Client, name: str) -> list[str]:
 
 async def test_a_retry_brings_dead_letters_back(broker: TestBroker, client: Client) -> None:
     await die(broker, "a/b", b"1")
-    broker.send("DLQ", [b"2"])
-    await broker.settled()
+    await broker.sent("DLQ", [b"2"])
     done = await start(client, "retry")
     task = done.json
     assert (done.status, task["kind"], task["queue"], task["state"]) == (201, "retry", "DLQ", "completed")
@@ -63,14 +59,13 @@ async def test_a_group_is_mended_on_its_way(broker: TestBroker, client: Client) 
     edit = {"set": {"currency": "EUR"}, "text": "mended"}
     task = (await start(client, "retry", group={"origin": "b"}, edit=edit, first_origin=True)).json
     assert (task["moved"], task["edited"], task["group"]) == (1, True, {"origin": "b"})
-    ((message, _),) = broker.engine.messages.browse(broker.engine.queue("b"))
+    [message] = broker.held("b")
     assert (message.body, PropertyView(message)["currency"]) == (b"mended", "EUR")
 
 
 @pytest.mark.parametrize("kind", ["move", "purge"])
 async def test_a_task_is_answered_only_when_it_is_durable(broker: TestBroker, client: Client, kind: str) -> None:
-    broker.send("a", [b"1"])
-    await broker.settled()
+    await broker.sent("a", [b"1"])
     broker.disk_works = False
     target = {"target": "b"} if kind == "move" else {}
     answer = asyncio.ensure_future(start(client, kind, "a", **target))
@@ -86,7 +81,7 @@ async def test_what_consumers_hold_is_left_alone(broker: TestBroker, client: Cli
     broker.send("a", [b"1", b"2", b"3"])
     broker.send("a", [b"later"], scheduled=NOW + 60_000)
     inbox = Inbox()
-    broker.engine.consumers.subscribe(inbox, SubscribeRequest("a", ack_mode=AckMode.INDIVIDUAL, window=0))
+    broker.read("a", inbox, window=0)
     await broker.settled()
     held = (await start(client, "purge", "a", ids=[inbox.messages[0].id])).json
     assert (held["moved"], held["refused"]) == (0, {"delivering": 1})
@@ -97,8 +92,7 @@ async def test_what_consumers_hold_is_left_alone(broker: TestBroker, client: Cli
 
 @pytest.mark.parametrize("engine_limits", [Limits(move_step_max=1)])
 async def test_a_long_task_is_waited_for(broker: TestBroker, client: Client) -> None:
-    broker.send("a", [b"%d" % n for n in range(7)])
-    await broker.settled()
+    await broker.sent("a", [b"%d" % n for n in range(7)])
     task = (await start(client, "move", "a", target="b")).json
     assert (task["moved"] < 7, task["state"]) == (True, "running")
     task = await client.get(f"{TASKS}/{task['id']}?wait={WAIT_MS_MAX}")
@@ -106,8 +100,7 @@ async def test_a_long_task_is_waited_for(broker: TestBroker, client: Client) -> 
 
 
 async def test_a_task_is_paused_resumed_and_cancelled(broker: TestBroker, client: Client) -> None:
-    broker.send("a", [b"%d" % n for n in range(3)])
-    await broker.settled()
+    await broker.sent("a", [b"%d" % n for n in range(3)])
     task = (await start(client, "purge", "a", rate=1)).json
     path = f"{TASKS}/{task['id']}"
     assert (await client.get(f"{path}?wait=1"))["state"] == "running"
@@ -121,8 +114,7 @@ async def test_a_task_is_paused_resumed_and_cancelled(broker: TestBroker, client
 
 
 async def test_tasks_are_listed_the_latest_first(broker: TestBroker, client: Client) -> None:
-    broker.send("a", [b"1"])
-    await broker.settled()
+    await broker.sent("a", [b"1"])
     ids = [(await start(client, "purge", "a", dry_run=True)).json["id"] for _ in range(3)]
     first = await client.get(f"{TASKS}?limit=2")
     assert [task["id"] for task in first["tasks"]] == [ids[2], ids[1]]
@@ -187,7 +179,7 @@ async def test_a_task_that_is_not_there(client: Client, path: str) -> None:
 async def test_who_edits_what_goes_back_manages_all(broker: TestBroker, client: Client) -> None:
     await die(broker, "secret", b"1")
     for address, edit, status in (("DLQ", {}, 201), ("DLQ", {"text": "x"}, 403), ("#", {"text": "x"}, 201)):
-        broker.engine.secure(PermissionTable([(address, {Permission.MANAGE: frozenset({"team"})})]))
+        managing(broker, address)
         asked = {"kind": "retry", "queue": "DLQ", "dry_run": True, "edit": edit}
         answer = await client.call("POST", TASKS, token=None, headers=basic("alice", "s3cret"), json=asked)
         assert answer.status == status
@@ -200,7 +192,7 @@ async def test_a_task_of_a_queue_that_is_gone_is_for_who_managed_it(broker: Test
     assert (task["queue"], task["state"]) == ("pay", "completed")
     headers = basic("alice", "s3cret")
     for address, status in (("orders.#", 200), ("pay", 403)):
-        broker.engine.secure(PermissionTable([(address, {Permission.MANAGE: frozenset({"team"})})]))
+        managing(broker, address)
         assert (await client.call("GET", f"{TASKS}/{task['id']}", token=None, headers=headers)).status == status
         listed = (await client.call("GET", TASKS, token=None, headers=headers)).json["tasks"]
         assert [each["id"] for each in listed] == ([task["id"]] if status == 200 else [])

@@ -18,7 +18,7 @@ async def test_a_trail_is_found_by_each_of_its_ids(broker: TestBroker, client: C
     broker.tick.enter()
     broker.engine.messages.retry(broker.queue("DLQ"), MessageRange())
     await broker.settled()
-    [[message, _]] = broker.engine.messages.browse(broker.queue("orders/new"))
+    [message] = broker.held("orders/new")
     trail = await client.get(f"/api/v1/messages/{message.id}/trail")
     assert [(step["kind"], step["queues"]) for step in trail["steps"]] == [
         ("stored", ["orders/new"]),
@@ -45,14 +45,14 @@ async def test_a_trail_is_found_by_each_of_its_ids(broker: TestBroker, client: C
 async def test_what_an_import_brings_was_no_message_of_this_broker(broker: TestBroker, client: Client) -> None:
     """Its line names the message that it was elsewhere, by an id that another one has here."""
     await die(broker, "orders", b"1")
-    [[dead, _]] = broker.engine.messages.browse(broker.queue("DLQ"))
+    [dead] = broker.held("DLQ")
     [found] = (await client.get("/api/v1/queues/DLQ/messages:export"))["messages"]
     line = found["line"]
     line["queues"] = [{"name": "repair"}]
     assert line["annotations"]["_AMQ_ORIG_MESSAGE_ID"] < dead.id
     assert (await client.call("POST", IMPORT, json=asked(line, target="repair"))).json["imported"] == 1
     await broker.settled()
-    [[brought, _]] = broker.engine.messages.browse(broker.queue("repair"))
+    [brought] = broker.held("repair")
     trail = await client.get(f"/api/v1/messages/{brought.id}/trail")
     assert (trail["ids"], [step["kind"] for step in trail["steps"]]) == ([brought.id], ["stored"])
     notes = brought.header.annotations
@@ -66,9 +66,8 @@ async def test_what_an_import_brings_was_no_message_of_this_broker(broker: TestB
 
 
 async def test_a_message_that_the_journal_does_not_know(broker: TestBroker, client: Client) -> None:
-    broker.send("orders", [b"1"], durable=False)
-    await broker.settled()
-    [[message, _]] = broker.engine.messages.browse(broker.queue("orders"))
+    await broker.sent("orders", [b"1"], durable=False)
+    [message] = broker.held("orders")
     unknown = await client.call("GET", f"/api/v1/messages/{message.id}/trail")
     assert (unknown.status, unknown.json["code"]) == (404, "not-found")
     assert unknown.json["detail"] == (
