@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 from broker.config import Config
 from protocols.mqtt.codes import V5
-from protocols.mqtt.packets import Connect
+from protocols.mqtt.packets import Connect, Subscription
 from protocols.mqtt.properties import SESSION_EXPIRY_INTERVAL
 from tests.support.links import Lost, SocketLink
 from tests.support.mqtt_client import MqttClient, Pairs, greeting
@@ -60,6 +60,14 @@ class Connecting:
         connect = greeting(client_id, version=version, clean=clean, properties=properties, **more)
         client = self.attempt(connect, auto=auto)
         assert client.code == 0, client.connack
+        return client
+
+    def subscriber(
+        self, client_id: str, *wanted: str | Subscription, qos: int = 0, identifier: int = 0, **options: Any
+    ) -> MqttClient:
+        """Return a client that is connected with these options, and has subscribed."""
+        client = self.connect(client_id, **options)
+        client.subscribe(*wanted, qos=qos, identifier=identifier)
         return client
 
 

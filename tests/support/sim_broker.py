@@ -312,6 +312,12 @@ class SimBroker:
         self.attached(client)
         return client.connect(**headers)
 
+    def subscriber(self, destination: str, **headers: str) -> SimClient:
+        """Connect a STOMP client that subscribes with these headers."""
+        client = self.connect()
+        client.subscribe(destination, **headers)
+        return client
+
     def restart(self, *, crash: bool = True, keep: float | None = None, lazy_disk: bool = False) -> SimBroker:
         """Start the next run on the same disk, after a shutdown or a power loss (`keep`: see `SimFiles.crash`)."""
         if crash:

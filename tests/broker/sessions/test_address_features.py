@@ -54,8 +54,7 @@ def test_duplicates_by_an_amqp_annotation(broker: SimBroker) -> None:
 
 def test_duplicates_of_all_protocols_are_one() -> None:
     world = SimWorld(small())
-    stomp = world.broker.connect()
-    stomp.subscribe("/topic/a")
+    stomp = world.broker.subscriber("/topic/a")
     stomp.do("SEND", {"destination": "/topic/a", "_AMQ_DUPL_ID": "x"}, b"stomp")
     amqp = AmqpSim(world.broker)
     amqp.send(amqp.sender("topic://a"), message("amqp", application={"_AMQ_DUPL_ID": "x"}))
@@ -89,8 +88,7 @@ def test_an_amqp_transaction_with_a_duplicate_is_refused(broker: SimBroker) -> N
 
 def test_a_divert_over_stomp_with_headers() -> None:
     broker = SimBroker(small(diverts=diverting("orders", "audit", filter="region = 'eu'", add_headers=["via: d"])))
-    client = broker.connect()
-    client.subscribe("/queue/audit")
+    client = broker.subscriber("/queue/audit")
     client.do("SEND", {"destination": "/queue/orders", "region": "eu"}, b"1")
     client.do("SEND", {"destination": "/queue/orders", "region": "us"}, b"2")
     (found,) = client.messages()
@@ -105,8 +103,7 @@ def test_a_divert_changes_no_header_that_belongs_to_the_frame() -> None:
     added = ["content-length: 1", "destination: /queue/elsewhere", "via: d"]
     diverts = diverting("orders", "audit", add_headers=added, remove_headers=["content-length"])
     broker = SimBroker(small(diverts=diverts))
-    client = broker.connect()
-    client.subscribe("/queue/audit")
+    client = broker.subscriber("/queue/audit")
     for length in ({}, {"content-length": "3"}):
         client.do("SEND", {"destination": "/queue/orders", **length}, b"one")
     for found in client.messages():
@@ -130,8 +127,7 @@ def test_a_divert_over_amqp_leaves_the_body_as_it_is() -> None:
 
 def test_a_divert_over_mqtt() -> None:
     world = SimWorld(small(diverts=diverting("orders", "audit", add_headers=["via: d"])))
-    client = world.connect("c")
-    client.subscribe("audit", qos=1)
+    client = world.subscriber("c", "audit", qos=1)
     client.publish("orders", b"1", 1, properties=[(USER_PROPERTY, ("k", "v"))])
     (found,) = client.take()
     assert (found.topic, found.payload) == ("audit", b"1")
@@ -163,8 +159,7 @@ def test_a_retroactive_address_over_all_protocols() -> None:
     amqp = AmqpSim(world.broker)
     amqp.receiver("topic://orders")
     assert amqp.bodies() == ["2", "3"]
-    mqtt = world.connect("c")
-    mqtt.subscribe("orders", qos=1)
+    mqtt = world.subscriber("c", "orders", qos=1)
     assert mqtt.payloads() == [b"2", b"3"]
 
 
@@ -177,8 +172,7 @@ def slow_broker() -> SimBroker:
 
 def test_a_slow_consumer_over_stomp_loses_its_connection() -> None:
     broker = slow_broker()
-    client = broker.connect()
-    client.subscribe("/queue/a")
+    client = broker.subscriber("/queue/a")
     broker.advance(10_000)
     (error,) = client.take("ERROR")
     assert b"slow consumer: 0 messages per second of queue a" in error.body
@@ -199,8 +193,7 @@ def test_no_route_over_stomp_and_amqp() -> None:
     amqp = AmqpSim(broker)
     (outcome,) = amqp.send(amqp.sender("topic://t"), message("amqp"))
     assert isinstance(outcome.state, Accepted)
-    client = broker.connect()
-    client.subscribe("DLQ")
+    client = broker.subscriber("DLQ")
     assert [frame.headers["_AMQ_DL_REASON"] for frame in client.messages()] == ["no-route", "no-route"]
 
 

@@ -54,8 +54,7 @@ def test_a_retained_message_needs_no_address() -> None:
 
 def test_subscribers_make_them_as_they_are_needed() -> None:
     sim = SimWorld(configured())
-    client = sim.connect("c")
-    client.subscribe("a/+")
+    client = sim.subscriber("c", "a/+")
     for topic in ("a/1", "a/2", "b/1"):
         client.publish(topic, b"x")
     assert names(sim.broker) == ["a.*", "a.1", "a.2"]
@@ -66,8 +65,7 @@ def test_subscribers_make_them_as_they_are_needed() -> None:
 
 def test_mqtt_at_the_limit() -> None:
     sim = SimWorld(limited(2))
-    client = sim.connect("c", auto=False)
-    client.subscribe("#")
+    client = sim.subscriber("c", "#", auto=False)
     first, second = client.publish("a", b"x", 1), client.publish("b", b"x", 1)
     [answer] = [each for each in client.answers if each.type is PacketType.PUBACK and each.reason_code]
     assert WHY in (answer.properties.get(REASON_STRING) or "")
@@ -107,8 +105,7 @@ def test_amqp_at_the_limit() -> None:
 def test_a_browser_that_is_refused_makes_nothing() -> None:
     broker = SimBroker(configured())
     for destination, selector in (("/queue/a", "a ="), ("/topic/b", "")):
-        client = broker.connect()
-        client.subscribe(destination, browser="true", selector=selector)
+        client = broker.subscriber(destination, browser="true", selector=selector)
         assert client.take("ERROR")
     amqp = AmqpSim(broker)
     bad = {Symbol(SELECTOR): Described(Symbol(SELECTOR), "a =")}

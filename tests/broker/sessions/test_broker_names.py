@@ -60,8 +60,7 @@ Names = Callable[[], list[set[str]]]
 
 
 def stomp_names(sim: SimWorld) -> Names:
-    client = sim.broker.connect()
-    client.subscribe("/topic/a")
+    client = sim.broker.subscriber("/topic/a")
     return lambda: [set(frame.headers) for frame in client.messages()]
 
 
@@ -77,8 +76,7 @@ def amqp_names(sim: SimWorld) -> Names:
 
 
 def mqtt_names(sim: SimWorld) -> Names:
-    client = sim.connect("taker")
-    client.subscribe("a", qos=1)
+    client = sim.subscriber("taker", "a", qos=1)
     return lambda: [{name for name, _ in m.properties.get_all(USER_PROPERTY)} for m in client.take()]
 
 
@@ -159,8 +157,7 @@ def test_selectors_ask_for_the_user_who_logged_in() -> None:
 @pytest.mark.parametrize("name", ["destination-type", "ack", "browser", "ingress-timestamp", "JMSXUserID", "timestamp"])
 def test_other_protocols_do_not_write_what_message_says(broker: SimBroker, name: str) -> None:
     """STOMP clients take the first header of a name, or the last."""
-    taker = broker.connect()
-    taker.subscribe("a", ack="auto", browser="false")
+    taker = broker.subscriber("a", ack="auto", browser="false")
     client = AmqpSim(broker)
     client.send(client.sender("a", "topic"), message("x", application={name: "forged", "kind": "k"}))
     (found,) = taker.messages()

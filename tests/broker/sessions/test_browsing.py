@@ -17,8 +17,7 @@ PAGED = {"match": "a", "max-size-messages": 3, "max-read-page-messages": 2, "add
 
 
 def by_stomp(broker: SimBroker) -> list[bytes]:
-    client = broker.connect()
-    client.subscribe("/queue/a", browser="true")
+    client = broker.subscriber("/queue/a", browser="true")
     return client.bodies()[:-1]
 
 
@@ -68,8 +67,7 @@ def test_random_consumers(seed: int) -> None:
         sender.confirmed("/queue/a", b"%d" % n, priority=priority)
         left.append((-int(priority), n))
         if random.random() < 0.2:
-            client = broker.connect()
-            client.subscribe("/queue/a", consumer_window_size=random.choice(["0", "700"]))
+            client = broker.subscriber("/queue/a", consumer_window_size=random.choice(["0", "700"]))
             clients.append(client)
         for client in clients:
             for message in client.messages():

@@ -56,8 +56,7 @@ def mqtt(world: SimWorld) -> Hung:
 def test_a_client_is_seen_told_and_sent_away(protocol: str, connect: Callable[[SimWorld], Hung]) -> None:
     world = SimWorld(small())
     broker = world.broker
-    listener = broker.connect()
-    listener.subscribe("/topic/activemq.notifications", selector="_AMQ_ConnectionName IS NOT NULL")
+    listener = broker.subscriber("/topic/activemq.notifications", selector="_AMQ_ConnectionName IS NOT NULL")
     before = set(broker.engine.connections.by_id)
     hung = connect(world)
     (connected,) = [each for id, each in broker.engine.connections.by_id.items() if id not in before]

@@ -48,8 +48,7 @@ def test_from_stomp_to_amqp() -> None:
 @pytest.mark.parametrize("reply_to", ["/queue/answers", "answers", "/temp-queue/answers"])
 def test_a_reply_from_amqp_reaches_who_asked_over_stomp(reply_to: str) -> None:
     broker, amqp = both()
-    stomp = broker.connect()
-    stomp.subscribe(reply_to, ack="auto", subscription_type="ANYCAST")
+    stomp = broker.subscriber(reply_to, ack="auto", subscription_type="ANYCAST")
     stomp.send("/queue/service", b"6 * 7", **{"reply-to": reply_to})
     amqp.receiver("service", "queue")
     [request] = amqp.take()
@@ -65,8 +64,7 @@ def test_a_reply_from_stomp_reaches_who_asked_over_amqp(reply_to: str) -> None:
     broker, amqp = both()
     amqp.receiver("answers", "queue")
     amqp.send(amqp.sender("service", "queue"), message("6 * 7", properties=Properties(reply_to=reply_to)))
-    stomp = broker.connect()
-    stomp.subscribe("/queue/service", ack="auto")
+    stomp = broker.subscriber("/queue/service", ack="auto")
     [request] = stomp.messages()
     stomp.send(request.headers["reply-to"], b"42")
     assert amqp.bodies() == ["42"]
@@ -82,8 +80,7 @@ def test_a_sized_body_is_bytes_and_one_that_is_no_text_too(body: bytes) -> None:
 
 def test_from_amqp_to_stomp() -> None:
     broker, amqp = both()
-    stomp = broker.connect()
-    stomp.subscribe("/queue/a", ack="auto")
+    stomp = broker.subscriber("/queue/a", ack="auto")
     properties = Properties("id", None, None, "order", "r", "c", "text/plain", group_id="g")
     application = {"colour": "red:ish", "n": 5, "yes": True, "none": None, "_AMQ_ORIG_ADDRESS": "forged"}
     amqp.send(
@@ -113,8 +110,7 @@ def test_from_amqp_to_stomp() -> None:
 def test_what_an_amqp_sender_says_of_itself_is_told_over_stomp() -> None:
     """As ActiveMQ Artemis has it: NATIVE_MESSAGE_ID, JMSXUserID and the time of creation."""
     broker, amqp = both()
-    stomp = broker.connect()
-    stomp.subscribe("/queue/a", ack="auto")
+    stomp = broker.subscriber("/queue/a", ack="auto")
     link = amqp.sender("a", "queue")
     for id in ("order-1", b"\x01\xff", ULong(7)):
         properties = Properties(message_id=id, user_id=b"carol", creation_time=Timestamp(1_000))
@@ -147,8 +143,7 @@ def test_a_selector_may_ask_whether_the_sender_gave_a_message_id() -> None:
         "AMQUserID = 'ID:m-1'": [b"m-1"],
         "AMQUserID LIKE 'ID:m-%'": [b"m-1", b"ID:m-2"],
     }.items():
-        stomp = broker.connect()
-        stomp.subscribe("/queue/a", selector=selector, browser="true")
+        stomp = broker.subscriber("/queue/a", selector=selector, browser="true")
         assert stomp.bodies() == [*wanted, b""], selector
 
 
@@ -169,8 +164,7 @@ def test_a_selector_may_ask_whether_the_sender_gave_a_message_id() -> None:
 )
 def test_bodies_of_every_kind(sections: bytes, body: bytes, kind: str | None) -> None:
     broker, amqp = both()
-    stomp = broker.connect()
-    stomp.subscribe("/queue/a", ack="auto")
+    stomp = broker.subscriber("/queue/a", ack="auto")
     amqp.send(amqp.sender("a", "queue"), sections)
     [frame] = stomp.messages()
     assert (frame.body, frame.headers.get("content-type")) == (body, kind)
@@ -180,8 +174,7 @@ def test_bodies_of_every_kind(sections: bytes, body: bytes, kind: str | None) ->
 
 def test_what_has_no_words_in_stomp_is_a_dead_letter() -> None:
     broker, amqp = both()
-    stomp = broker.connect()
-    stomp.subscribe("/queue/a")
+    stomp = broker.subscriber("/queue/a")
     bad = encode(Properties("id")) + b"\x00\x53\x74\xc1\x04\x02\xa1\x05a" + encode_section(AMQP_VALUE, "bad")
     amqp.send(amqp.sender("a", "queue"), bad, message("good"))
     assert [frame.body for frame in stomp.messages()] == [b"good"]

@@ -54,8 +54,7 @@ def test_a_content_type_that_is_not_ascii_reaches_amqp_as_a_property() -> None:
 def test_what_an_amqp_consumer_notes_reaches_mqtt_as_far_as_it_has_room() -> None:
     world = SimWorld()
     amqp = AmqpSim(world.broker)
-    reader = world.connect("reader", clean=False, expiry=FOR_EVER)
-    reader.subscribe("DLQ", qos=1)
+    reader = world.subscriber("reader", "DLQ", qos=1, clean=False, expiry=FOR_EVER)
     amqp.send(amqp.sender("queue://a"), message("body"))
     amqp.receiver("queue://a", credit=1)
     notes: dict[str, object] = {
@@ -100,8 +99,7 @@ def test_notes_keep_their_types_in_the_journal(broker: SimBroker) -> None:
     assert {name: (type(found[name]), found[name]) for name in notes} == {
         name: (type(value), value) for name, value in notes.items()
     }
-    reader = broker.connect()
-    reader.subscribe("DLQ")
+    reader = broker.subscriber("DLQ")
     amqp.drop()
     assert reader.messages()[-1].headers["x-opt-ulong"] == str(2**64 - 1)
 
@@ -186,8 +184,7 @@ def test_an_error_of_ours_costs_one_message_over_stomp(monkeypatch: pytest.Monke
     broker = SimBroker(small(DEAD))
     amqp = AmqpSim(broker)
     amqp.send(amqp.sender("queue://a"), *[message(body) for body in BODIES])
-    client = broker.connect()
-    client.subscribe("a", browser="true", id="b")
+    client = broker.subscriber("a", browser="true", id="b")
     browsed: list[ServerFrame] = client.messages()
     assert [frame.body for frame in browsed if "browser" not in frame.headers] == [b"1", b"2", b"3"]
     broker.reports.clear()
@@ -214,8 +211,7 @@ def test_an_error_of_ours_costs_one_message_over_amqp(monkeypatch: pytest.Monkey
 def test_an_error_of_ours_costs_one_message_over_mqtt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.sessions.mqtt.render.to_mqtt", failing(convert.to_mqtt))
     world = SimWorld(small(DEAD))
-    reader = world.connect("reader", version=V5)
-    reader.subscribe("a", qos=1)
+    reader = world.subscriber("reader", "a", qos=1, version=V5)
     client = world.broker.connect()
     for body in BODIES:
         client.send("/topic/a", body, persistent="true", receipt="r")

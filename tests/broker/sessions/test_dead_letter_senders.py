@@ -67,8 +67,7 @@ def amqp_says(sim: SimWorld) -> dict[str, str]:
 
 
 def mqtt_says(sim: SimWorld) -> dict[str, str]:
-    client = sim.connect("reader", user_name="ops", password=b"pw", auto=False)
-    client.subscribe("DLQ", qos=1)
+    client = sim.subscriber("reader", "DLQ", qos=1, user_name="ops", password=b"pw", auto=False)
     letter = client.take()[-1]
     client.drop()
     return told(dict(letter.properties.get_all(USER_PROPERTY)), "_AMQ_DL_")

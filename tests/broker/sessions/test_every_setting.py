@@ -102,7 +102,6 @@ def test_slow_consumers_are_looked_for_so_often(period: str, slow: bool) -> None
     settings = {"slow-consumer-threshold": 1, "slow-consumer-check-period": period, "slow-consumer-policy": "KILL"}
     broker = SimBroker(small({"match": "a", **settings}))
     broker.connect().send("/queue/a", b"1")
-    client = broker.connect()
-    client.subscribe("/queue/a")
+    client = broker.subscriber("/queue/a")
     broker.advance(10_000)
     assert client.closed is slow

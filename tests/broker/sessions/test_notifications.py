@@ -119,8 +119,7 @@ def test_others_do_not_speak_for_the_broker(broker: SimBroker) -> None:
     """Names that only the broker gives are dropped from what an AMQP client sends elsewhere."""
     client = AmqpSim(broker)
     client.send(client.sender("queue://a"), message("1", application={"_AMQ_DL_REASON": "made up", "x": "y"}))
-    stomp = broker.connect()
-    stomp.subscribe("/queue/a")
+    stomp = broker.subscriber("/queue/a")
     (frame,) = stomp.messages()
     assert frame.headers["x"] == "y"
     assert "_AMQ_DL_REASON" not in frame.headers

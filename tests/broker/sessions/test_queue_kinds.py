@@ -63,8 +63,7 @@ def test_a_queue_is_made_as_the_destination_asks_over_stomp(broker: SimBroker) -
     attributes = broker.engine.queue("my.destination.name").attributes
     assert (attributes.last_value_key, attributes.non_destructive) == ("stock_ticker", True)
     broker = broker.restart()
-    late = broker.connect()
-    late.subscribe("/queue/my.destination.name")
+    late = broker.subscriber("/queue/my.destination.name")
     (found,) = late.messages()
     assert (found.body, found.headers["destination"]) == (b"37.02", "/queue/my.destination.name")
 
@@ -89,8 +88,7 @@ def test_a_queue_is_made_as_the_address_asks_over_amqp(broker: SimBroker) -> Non
 
 
 def test_a_subscription_is_made_as_the_topic_asks(broker: SimBroker) -> None:
-    stomp = broker.connect()
-    stomp.subscribe("/topic/prices?ring-size=1&consumers-before-dispatch=2")
+    stomp = broker.subscriber("/topic/prices?ring-size=1&consumers-before-dispatch=2")
     for n in range(3):
         stomp.send("/topic/prices?ring-size=1", b"%d" % n)
     (queue,) = broker.engine.addresses["prices"].queues
@@ -118,8 +116,7 @@ def test_what_stomp_is_told(broker: SimBroker) -> None:
         ("/queue/b?ring-size=0", "ring-size must be a number"),
         ("/queue/b?auto-delete=true", "auto-delete-queues"),
     ):
-        client = broker.connect()
-        client.subscribe(destination)
+        client = broker.subscriber(destination)
         assert wanted in errors(client)
     client = broker.connect()
     client.send("/queue/a?ring-size=3", b"")
@@ -201,8 +198,7 @@ def test_a_group_is_one_for_both_protocols(broker: SimBroker) -> None:
 
 def test_the_first_of_a_group_over_both() -> None:
     broker = with_queue("orders", "orders", group_first_key="JMSXFirst")
-    stomp = broker.connect()
-    stomp.subscribe("/queue/orders", ack="auto")
+    stomp = broker.subscriber("/queue/orders", ack="auto")
     for n in range(2):
         stomp.do("SEND", {"destination": "/queue/orders", "JMSXGroupID": "g"}, b"%d" % n)
     assert [m.headers.get("JMSXFirst") for m in stomp.messages()] == ["true", None]

@@ -58,8 +58,7 @@ def check_lost(broker: SimBroker, victim: SimClient, other: SimClient) -> None:
 @pytest.mark.parametrize("way", ["receive_data", "flushed", "data_to_send", "connection_lost", "durable"])
 def test_a_session_that_fails_costs_its_connection(way: str) -> None:
     broker, other = loaded()
-    victim = broker.connect()
-    victim.subscribe("/queue/q")
+    victim = broker.subscriber("/queue/q")
     assert len(victim.messages()) == 3
     setattr(victim.session, way, fail)
     if way == "connection_lost":
@@ -97,8 +96,7 @@ def test_its_client_hears_why() -> None:
 @interpreted
 def test_a_consumer_that_fails_when_its_queue_is_deleted() -> None:
     broker, other = loaded()
-    victim = broker.connect()
-    victim.subscribe("/queue/q")
+    victim = broker.subscriber("/queue/q")
     victim.session.subscriptions.consumer_closed = fail  # type: ignore[attr-defined]
     with broker.turn():
         broker.engine.delete_queue(broker.engine.queue("q"))
@@ -124,8 +122,7 @@ def test_a_producer_that_fails_when_it_may_go_on() -> None:
 @interpreted
 def test_a_session_that_cannot_even_say_so_is_cut_off() -> None:
     broker, other = loaded()
-    victim = broker.connect()
-    victim.subscribe("/queue/q")
+    victim = broker.subscriber("/queue/q")
     for name in ("receive_data", "fail", "connection_lost"):
         setattr(victim.session, name, fail)
     victim.raw(b"x")

@@ -28,8 +28,7 @@ def prepared(reader: str) -> SimWorld:
     queue = AddressSection.model_validate({"queues": {"a": {"routing-type": "ANYCAST"}}})
     world = SimWorld(configured(addresses={**configured().addresses, "a": queue}))
     if reader == "mqtt":
-        client = world.connect("reader", clean=False, expiry=FOR_EVER)
-        client.subscribe("a", "DLQ", "ExpiryQueue", qos=1)
+        client = world.subscriber("reader", "a", "DLQ", "ExpiryQueue", qos=1, clean=False, expiry=FOR_EVER)
         client.disconnect()
     return world
 
@@ -52,8 +51,7 @@ def send(world: SimWorld, protocol: str, ttl_s: int = 0) -> None:
 def read(world: SimWorld, protocol: str, name: str) -> list[dict[str, str]]:
     """The trace contexts of what lies on a queue."""
     if protocol == "stomp":
-        stomp = world.broker.connect()
-        stomp.subscribe(f"/queue/{name}")
+        stomp = world.broker.subscriber(f"/queue/{name}")
         found = [frame.headers for frame in stomp.messages()]
         stomp.drop()
     elif protocol == "amqp":

@@ -56,8 +56,7 @@ def dead_letters_or_none(sim: SimWorld) -> int:
 @pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("filters", [("a/#",), ("a/0", "a/1", "a/2")])
 def test_no_more_is_sent_than_a_client_takes_at_once(sim: SimWorld, qos: int, filters: tuple[str, ...]) -> None:
-    client = sim.connect("c", auto=False, properties=[(RECEIVE_MAXIMUM, 3)])
-    client.subscribe(*filters, qos=qos)
+    client = sim.subscriber("c", *filters, qos=qos, auto=False, properties=[(RECEIVE_MAXIMUM, 3)])
     other = sim.connect("other")
     for number in range(10):
         other.publish(f"a/{number % 3}", b"%d" % number, qos)
@@ -80,8 +79,7 @@ def test_no_more_is_sent_than_a_client_takes_at_once(sim: SimWorld, qos: int, fi
 
 def test_the_broker_s_own_maximum_counts_for_old_clients() -> None:
     sim = SimWorld(with_mqtt(default_maximum_in_flight_publish_messages=2))
-    client = sim.connect("c", version=V311, auto=False)
-    client.subscribe("a", qos=1)
+    client = sim.subscriber("c", "a", qos=1, version=V311, auto=False)
     sim.connect("other").post("a", [b"%d" % number for number in range(5)], 1)
     first = client.take()
     assert [message.payload for message in first] == [b"0", b"1"]
@@ -102,8 +100,7 @@ def test_qos_0_through_a_subscription_of_qos_1_uses_credit_and_gives_it_back() -
 
 
 def test_after_a_reconnect_the_quota_counts_for_what_is_sent_again(sim: SimWorld) -> None:
-    client = sim.connect("c", expiry=100, auto=False)
-    client.subscribe("a", qos=1)
+    client = sim.subscriber("c", "a", qos=1, expiry=100, auto=False)
     sim.connect("other").post("a", [b"%d" % number for number in range(6)], 1)
     assert len(client.take()) == 6
     again = sim.connect("c", clean=False, expiry=100, auto=False, properties=[(RECEIVE_MAXIMUM, 2)])
@@ -117,8 +114,7 @@ def test_after_a_reconnect_the_quota_counts_for_what_is_sent_again(sim: SimWorld
 
 def test_what_expires_while_it_waits_for_the_quota_is_not_sent(sim: SimWorld) -> None:
     """[MQTT-3.3.2-5]."""
-    client = sim.connect("c", auto=False, properties=[(RECEIVE_MAXIMUM, 1)])
-    client.subscribe("a", "b", qos=1)
+    client = sim.subscriber("c", "a", "b", qos=1, auto=False, properties=[(RECEIVE_MAXIMUM, 1)])
     other = sim.connect("other")
     other.publish("a", b"first", 1)
     other.publish("a", b"short", 1, properties=[(MESSAGE_EXPIRY_INTERVAL, 5)])
@@ -166,8 +162,7 @@ def strict(most: int) -> SimWorld:
 def test_a_run_of_several_topics_for_which_there_is_no_quota_left_waits() -> None:
     """Both subscriptions had been handed messages while the quota was still whole."""
     sim = strict(2)
-    client = sim.connect("c", version=V311, clean=False, auto=False)
-    client.subscribe("a/#", "b/#", qos=1)
+    client = sim.subscriber("c", "a/#", "b/#", qos=1, version=V311, clean=False, auto=False)
     other = sim.connect("other")
     for number, topic in enumerate(("a/1", "a/2", "b/1", "b/2")):
         post(other, topic, b"%d" % number)
@@ -182,8 +177,7 @@ def test_a_run_of_several_topics_for_which_there_is_no_quota_left_waits() -> Non
 def test_runs_that_wait_for_the_quota_keep_their_order() -> None:
     """[MQTT-4.6.0-6].  Another subscription has used it up; two runs of one topic wait, of which it takes a part."""
     sim = strict(4)
-    client = sim.connect("c", version=V311, clean=False, auto=False)
-    client.subscribe("b", "a", qos=1)
+    client = sim.subscriber("c", "b", "a", qos=1, version=V311, clean=False, auto=False)
     other = sim.connect("other")
     sim.hold_disk()
     post(other, "b", *[b"-"] * 4)
@@ -225,8 +219,7 @@ def test_credit_comes_back_for_what_could_not_be_sent(sim: SimWorld) -> None:
 
 
 def test_a_client_that_comes_back_and_takes_less(sim: SimWorld) -> None:
-    client = sim.connect("c", expiry=100, auto=False)
-    client.subscribe("a", qos=2)
+    client = sim.subscriber("c", "a", qos=2, expiry=100, auto=False)
     sim.connect("other").post("a", [b"x" * 256, b"small"], 2)
     assert len(client.take()) == 2
     again = small(sim, (SESSION_EXPIRY_INTERVAL, 100), clean=False)
@@ -241,8 +234,7 @@ REFUSALS = pytest.mark.parametrize(("qos", "packet"), [(1, P.PUBACK), (2, P.PUBR
 @REFUSALS
 def test_what_a_client_refuses_is_a_dead_letter_at_once(sim: SimWorld, qos: int, packet: PacketType) -> None:
     """[MQTT-4.4.0-2]: refused counts as acknowledged, and is not sent again."""
-    client = sim.connect("c", expiry=100, auto=False, properties=[(RECEIVE_MAXIMUM, 1)])
-    client.subscribe("a", qos=qos)
+    client = sim.subscriber("c", "a", qos=qos, expiry=100, auto=False, properties=[(RECEIVE_MAXIMUM, 1)])
     sim.connect("other").post("a", [b"x", b"y"], qos)
     [message] = client.take()
     client.ack(packet, message.packet_id, reason=0x83, properties=[(REASON_STRING, "cannot read it")])
@@ -262,8 +254,7 @@ def test_what_a_client_refuses_is_a_dead_letter_at_once(sim: SimWorld, qos: int,
 @REFUSALS
 def test_a_refused_message_without_a_dead_letter_address_is_gone(qos: int, packet: PacketType) -> None:
     sim = SimWorld(configured({"match": "a", "dead-letter-address": ""}))
-    client = sim.connect("c", expiry=100, auto=False)
-    client.subscribe("a", qos=qos)
+    client = sim.subscriber("c", "a", qos=qos, expiry=100, auto=False)
     sim.connect("other").publish("a", b"x", qos)
     [message] = client.take()
     client.ack(packet, message.packet_id, reason=0x80)
@@ -281,12 +272,10 @@ def test_a_refused_dead_letter_stays_and_is_not_sent_to_its_client_again(
     sim = SimWorld(configured({"match": "dead", "dead-letter-address": "dead", "redelivery-delay": 0}))
     if anycast:
         sim.broker.connect().confirmed("/queue/dead", b"first")
-        stomp = sim.broker.connect()
-        stomp.subscribe("/queue/dead", ack="auto")
+        stomp = sim.broker.subscriber("/queue/dead", ack="auto")
         assert stomp.bodies() == [b"first"]
         stomp.drop()
-    client = sim.connect("c", expiry=100, auto=False)
-    client.subscribe("dead", qos=qos)
+    client = sim.subscriber("c", "dead", qos=qos, expiry=100, auto=False)
     publisher = sim.connect("other")
     publisher.publish("dead", b"x", qos)
     [message] = client.take()
@@ -300,8 +289,7 @@ def test_a_refused_dead_letter_stays_and_is_not_sent_to_its_client_again(
 
 def test_packet_identifiers_that_a_client_does_not_know(sim: SimWorld) -> None:
     """PUBREL and PUBCOMP with 0x92: the exchange is over, the identifier free, and nothing is sent again (3.6.2.1)."""
-    client = sim.connect("c", expiry=100, auto=False)
-    client.subscribe("a", qos=2)
+    client = sim.subscriber("c", "a", qos=2, expiry=100, auto=False)
     other = sim.connect("other", auto=False)
     other.publish("a", b"x", 2)
     [message] = client.take()
@@ -332,8 +320,7 @@ def test_a_dead_letter_tells_why_over_mqtt_too() -> None:
 
 
 def test_an_address_without_a_topic(sim: SimWorld) -> None:
-    client = sim.connect("c")
-    client.subscribe("#", qos=1)
+    client = sim.subscriber("c", "#", qos=1)
     stomp = sim.broker.connect()
     stomp.confirmed("/topic/a+b", b"x")
     assert client.take() == []
@@ -346,12 +333,10 @@ def test_an_address_without_a_topic(sim: SimWorld) -> None:
 
 def test_what_is_in_flight_to_an_absent_member_goes_to_others(sim: SimWorld) -> None:
     """QoS 1; what is in flight with QoS 2 stays (test_mqtt_normative_messages)."""
-    member = sim.connect("a", expiry=100, auto=False)
-    member.subscribe("$share/g/t", qos=1)
+    member = sim.subscriber("a", "$share/g/t", qos=1, expiry=100, auto=False)
     sim.connect("publisher").post("t", [b"1", b"2"], 1)
     assert member.payloads() == [b"1", b"2"]
-    other = sim.connect("b")
-    other.subscribe("$share/g/t", qos=1)
+    other = sim.subscriber("b", "$share/g/t", qos=1)
     assert other.take() == []
     member.drop()
     assert other.payloads() == [b"1", b"2"]
@@ -363,8 +348,7 @@ def test_what_is_in_flight_to_an_absent_member_goes_to_others(sim: SimWorld) -> 
 @pytest.mark.parametrize("crash", [False, True])
 def test_what_was_in_flight_to_a_member_goes_to_others_after_a_restart(sim: SimWorld, crash: bool) -> None:
     """The member may never come back."""
-    member = sim.connect("a", expiry=FOR_EVER, auto=False)
-    member.subscribe("$share/g/t", qos=2)
+    member = sim.subscriber("a", "$share/g/t", qos=2, expiry=FOR_EVER, auto=False)
     publisher = sim.connect("publisher")
     publisher.post("t", [b"1", b"2"], 1)
     publisher.publish("t", b"3", 2)
@@ -382,8 +366,7 @@ def test_what_was_in_flight_to_a_member_goes_to_others_after_a_restart(sim: SimW
 @pytest.mark.parametrize("crash", [False, True])
 def test_what_had_left_for_a_member_is_redelivered(sim: SimWorld, crash: bool) -> None:
     """To a consumer of another protocol; MQTT's DUP is for what is sent again under its packet identifier."""
-    member = sim.connect("a", expiry=FOR_EVER, auto=False, properties=[(RECEIVE_MAXIMUM, 2)])
-    member.subscribe("$share/g/t", qos=1)
+    member = sim.subscriber("a", "$share/g/t", qos=1, expiry=FOR_EVER, auto=False, properties=[(RECEIVE_MAXIMUM, 2)])
     sim.connect("publisher").post("t", [b"1", b"2", b"3", b"4"], 1)
     assert member.payloads() == [b"1", b"2"]
     if crash:
@@ -391,8 +374,7 @@ def test_what_had_left_for_a_member_is_redelivered(sim: SimWorld, crash: bool) -
     else:
         member.drop()
     for _ in range(2):
-        stomp = sim.broker.connect()
-        stomp.subscribe("t::$share.g.t")
+        stomp = sim.broker.subscriber("t::$share.g.t")
         assert [(m.body, m.headers["redelivered"]) for m in stomp.messages()] == [
             (b"1", "true"),
             (b"2", "true"),
@@ -402,8 +384,7 @@ def test_what_had_left_for_a_member_is_redelivered(sim: SimWorld, crash: bool) -
         stomp.do("UNSUBSCRIBE", {"id": "s"})
         sim.restart()
     assert set(counts(sim.broker, "$share.g.t").values()) == {0}, "MQTT has no failed deliveries"
-    again = sim.connect("b", auto=False)
-    again.subscribe("$share/g/t", qos=1)
+    again = sim.subscriber("b", "$share/g/t", qos=1, auto=False)
     assert {m.dup for m in again.take()} == {False}
 
 
@@ -412,8 +393,7 @@ def test_what_had_left_a_queue_of_others_is_redelivered(sim: SimWorld, end: str)
     stomp = sim.broker.connect()
     for body in (b"1", b"2"):
         stomp.confirmed("/queue/orders", body)
-    client = sim.connect("c", auto=False, properties=[(RECEIVE_MAXIMUM, 1)])
-    client.subscribe("orders", qos=1)
+    client = sim.subscriber("c", "orders", qos=1, auto=False, properties=[(RECEIVE_MAXIMUM, 1)])
     assert client.payloads() == [b"1"]
     if end == "drop":
         client.drop()
@@ -426,10 +406,8 @@ def test_what_had_left_a_queue_of_others_is_redelivered(sim: SimWorld, end: str)
 @pytest.mark.parametrize("qos", [1, 2])
 def test_what_waited_for_the_journal_when_its_client_was_lost_has_not_left(sim: SimWorld, qos: int) -> None:
     """With QoS 2 too it is for others when the session ends: the client has never seen it."""
-    member = sim.connect("a", expiry=10, auto=False)
-    member.subscribe("$share/g/t", qos=qos)
-    other = sim.connect("b", expiry=FOR_EVER)
-    other.subscribe("$share/g/t", qos=qos)
+    member = sim.subscriber("a", "$share/g/t", qos=qos, expiry=10, auto=False)
+    other = sim.subscriber("b", "$share/g/t", qos=qos, expiry=FOR_EVER)
     other.drop()
     publisher = sim.connect("publisher", auto=False)
     sim.broker.hold_disk()
@@ -439,8 +417,7 @@ def test_what_waited_for_the_journal_when_its_client_was_lost_has_not_left(sim: 
     member.drop()
     sim.broker.catch_up()
     sim.advance(11)
-    stomp = sim.broker.connect()
-    stomp.subscribe("t::$share.g.t")
+    stomp = sim.broker.subscriber("t::$share.g.t")
     sim.broker.catch_up()
     assert [(m.body, m.headers["redelivered"]) for m in stomp.messages()] == [(b"1", "false")]
 
@@ -448,8 +425,7 @@ def test_what_waited_for_the_journal_when_its_client_was_lost_has_not_left(sim: 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_a_kept_session_waits_for_the_disk_once(sim: SimWorld, qos: int) -> None:
     """The journal entry that stores a message has its packet identifier too; neither leaves before it is on disk."""
-    client = sim.connect("c", expiry=FOR_EVER, auto=False)
-    client.subscribe("t", qos=qos)
+    client = sim.subscriber("c", "t", qos=qos, expiry=FOR_EVER, auto=False)
     publisher = sim.connect("publisher", auto=False)
     sim.hold_disk()
     publisher.publish("t", b"1", 1)
@@ -485,8 +461,7 @@ def test_what_is_not_durable_goes_to_no_other_consumer_of_the_queue(sim: SimWorl
 
 def test_a_subscription_of_qos_0_sees_nothing_that_is_not_durable(sim: SimWorld) -> None:
     """Its queue is durable because it was of QoS 1; what it sends is in no journal."""
-    client = sim.connect("c", expiry=FOR_EVER)
-    client.subscribe("t", qos=1)
+    client = sim.subscriber("c", "t", qos=1, expiry=FOR_EVER)
     client.subscribe("t", qos=0)
     publisher = sim.connect("publisher", auto=False)
     sim.hold_disk()
@@ -512,8 +487,7 @@ def test_a_share_takes_qos_0_while_somebody_is_there(sim: SimWorld) -> None:
 
 def test_what_waits_for_the_quota_goes_with_a_subscription_of_qos_0(sim: SimWorld) -> None:
     """It was of QoS 1 when the messages came to it."""
-    client = sim.connect("c", expiry=100, auto=False, properties=[(RECEIVE_MAXIMUM, 2)])
-    client.subscribe("t", "u", qos=1)
+    client = sim.subscriber("c", "t", "u", qos=1, expiry=100, auto=False, properties=[(RECEIVE_MAXIMUM, 2)])
     publisher = sim.connect("publisher")
     publisher.publish("t", b"t", 1)
     publisher.post("u", [b"1", b"2"], 1)
@@ -567,14 +541,12 @@ def test_leaving_a_share_with_messages_in_flight(sim: SimWorld) -> None:
 @pytest.mark.parametrize("restart", [False, True])
 def test_leaving_a_share_and_the_broker_with_messages_in_flight(sim: SimWorld, leave: str, restart: bool) -> None:
     """What is in flight with QoS 1 is the others', what is with QoS 2 is not [MQTT-4.8.2-5]."""
-    first = sim.connect("a", expiry=100, auto=False)
-    first.subscribe("$share/g/t", qos=2)
+    first = sim.subscriber("a", "$share/g/t", qos=2, expiry=100, auto=False)
     publisher = sim.connect("publisher")
     publisher.publish("t", b"1", 1)
     publisher.publish("t", b"2", 2)
     [_, twice] = first.take()
-    second = sim.connect("b", clean=False, expiry=100)
-    second.subscribe("$share/g/t", qos=2)
+    second = sim.subscriber("b", "$share/g/t", qos=2, clean=False, expiry=100)
     if leave == "unsubscribe":
         first.unsubscribe("$share/g/t")
     else:
@@ -607,8 +579,7 @@ def test_a_share_goes_with_its_last_session_also_over_a_restart(sim: SimWorld) -
 def test_an_anycast_address_is_read_as_the_queue_that_it_is(sim: SimWorld, qos: int) -> None:
     stomp = sim.broker.connect()
     stomp.confirmed("/queue/orders", b"1")
-    client = sim.connect("c", expiry=100, auto=False)
-    client.subscribe("orders", qos=qos)
+    client = sim.subscriber("c", "orders", qos=qos, expiry=100, auto=False)
     assert set(queues(sim)) == {"orders"}
     assert client.payloads() == [b"1"]
     client.drop()
@@ -721,8 +692,7 @@ def test_what_is_for_one_queue_cannot_be_retained_and_the_queue_of_others_gets_n
 
 def test_messages_of_one_read_to_a_queue_and_its_address_keep_their_order() -> None:
     sim = sharded()
-    client = sim.connect("c")
-    client.subscribe("address.foo::m1", qos=1)
+    client = sim.subscriber("c", "address.foo::m1", qos=1)
     other = sim.connect("o")
     topics = ["address/foo", "address.foo::m1"] * 3
     other.raw(publishes([(topic, b"%d" % number) for number, topic in enumerate(topics)], 1))
@@ -730,8 +700,7 @@ def test_messages_of_one_read_to_a_queue_and_its_address_keep_their_order() -> N
 
 
 def test_a_queue_that_an_operator_deletes(sim: SimWorld) -> None:
-    client = sim.connect("c", expiry=100)
-    client.subscribe("a", qos=1)
+    client = sim.subscriber("c", "a", qos=1, expiry=100)
     engine = sim.broker.engine
     engine.delete_queue(engine.queue("c.a"))
     sim.broker.parts.tick.enter()
@@ -760,8 +729,7 @@ def test_memory_of_a_session_is_given_back(sim: SimWorld) -> None:
 def test_acknowledgements_before_one_that_does_not_fit_lose_nothing(sim: SimWorld) -> None:
     """In one read: PUBREC for a message of QoS 2, and for one of QoS 1, which is a violation."""
     again: dict[str, Any] = {"clean": False, "expiry": 100}
-    client = sim.connect("c", auto=False, **again)
-    client.subscribe("a", qos=2)
+    client = sim.subscriber("c", "a", qos=2, auto=False, **again)
     client.subscribe("b", qos=1)
     producer = sim.connect("p")
     producer.publish("a", b"once", 2)
@@ -781,8 +749,7 @@ def test_a_fault_while_pubrec_is_written_down_sends_nothing_twice(
 ) -> None:
     """The session fails between the table of what is in flight and the engine; the client has the message."""
     again: dict[str, Any] = {"clean": False, "expiry": 100}
-    client = sim.connect("c", auto=False, **again)
-    client.subscribe("a", qos=2)
+    client = sim.subscriber("c", "a", qos=2, auto=False, **again)
     sim.connect("p").publish("a", b"once", 2)
     (once,) = client.take()
     settle = InFlight._settle

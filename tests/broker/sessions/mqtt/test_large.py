@@ -117,8 +117,7 @@ def test_packets_that_are_sent_at_once_stay_in_order(world: SimWorld) -> None:
 
 @pytest.mark.parametrize("crash", [True, False])
 def test_what_was_confirmed_is_there_after_a_restart(world: SimWorld, crash: bool) -> None:
-    reader = world.connect("reader", clean=False, expiry=FOR_EVER)
-    reader.subscribe("a", qos=2)
+    reader = world.subscriber("reader", "a", qos=2, clean=False, expiry=FOR_EVER)
     reader.drop()
     sender = world.connect("sender")
     sender.publish("a", body(), 1)
@@ -134,8 +133,7 @@ def test_what_was_confirmed_is_there_after_a_restart(world: SimWorld, crash: boo
 
 def test_nothing_is_confirmed_before_it_is_durable(world: SimWorld) -> None:
     sender = world.connect("sender")
-    reader = world.connect("reader", clean=False, expiry=FOR_EVER)
-    reader.subscribe("a", qos=1)
+    reader = world.subscriber("reader", "a", qos=1, clean=False, expiry=FOR_EVER)
     world.hold_disk()
     sender.raw(packet(V5, "a", body(), 1) + packet(V5, "a", b"behind", 1, 2))
     assert not sender.answers
@@ -147,8 +145,7 @@ def test_nothing_is_confirmed_before_it_is_durable(world: SimWorld) -> None:
 
 @pytest.mark.parametrize("how", ["drop", "take over", "shutdown", "wrong"])
 def test_an_upload_that_breaks_off_leaves_nothing(world: SimWorld, how: str) -> None:
-    reader = world.connect("reader")
-    reader.subscribe("a", qos=2)
+    reader = world.subscriber("reader", "a", qos=2)
     sender = world.connect("sender", clean=False, expiry=FOR_EVER)
     sender.raw(packet(V5, "a", body(5 * LARGE), 2)[: 2 * LARGE])
     assert len(files_of(world.broker)) == 1
@@ -169,16 +166,14 @@ def test_an_upload_that_breaks_off_leaves_nothing(world: SimWorld, how: str) -> 
 
 
 def test_a_repeated_publish_of_qos_2_is_no_second_message(world: SimWorld) -> None:
-    reader = world.connect("reader")
-    reader.subscribe("a", qos=2)
+    reader = world.subscriber("reader", "a", qos=2)
     sender = world.connect("sender", clean=False, expiry=FOR_EVER, auto=False)
     sender.raw(packet(V5, "a", body(), 2, 7))
     assert sender.replies(P.PUBREC) == [(7, 0)]
     sender.drop()
     for _ in range(2):
         world.restart()
-        reader = world.connect("reader")
-        reader.subscribe("a", qos=2)
+        reader = world.subscriber("reader", "a", qos=2)
         sender = world.connect("sender", clean=False, expiry=FOR_EVER, auto=False)
         sender.raw(packet(V5, "a", body(), 2, 7, dup=True))
         assert sender.replies(P.PUBREC) == [(7, 0)]
@@ -231,8 +226,7 @@ def test_a_retained_message(world: SimWorld, qos: int) -> None:
     assert len(files_of(world.broker)) == 1
     for crash in (True, False):
         world.restart(crash=crash)
-        reader = world.connect("reader")
-        reader.subscribe("a", qos=1)
+        reader = world.subscriber("reader", "a", qos=1)
         (received,) = reader.take()
         assert (received.payload, received.retain, received.qos) == (body(), True, qos)
         assert len(files_of(world.broker)) == 1
@@ -269,8 +263,7 @@ def test_the_packet_limits_of_both_sides() -> None:
 
 
 def test_a_new_connection_may_take_less_than_the_one_before(world: SimWorld) -> None:
-    reader = world.connect("reader", clean=False, expiry=FOR_EVER, auto=False)
-    reader.subscribe("a", qos=1)
+    reader = world.subscriber("reader", "a", qos=1, clean=False, expiry=FOR_EVER, auto=False)
     world.connect("sender").publish("a", body(), 1)
     assert reader.payloads() == [body()]
     reader.drop()
@@ -284,8 +277,7 @@ def test_a_new_connection_may_take_less_than_the_one_before(world: SimWorld) -> 
 
 
 def test_flow_control(world: SimWorld) -> None:
-    reader = world.connect("reader", properties=[(RECEIVE_MAXIMUM, 2)], auto=False)
-    reader.subscribe("a", qos=1)
+    reader = world.subscriber("reader", "a", qos=1, properties=[(RECEIVE_MAXIMUM, 2)], auto=False)
     sender = world.connect("sender")
     for nbytes in range(LARGE, LARGE + 5):
         sender.publish("a", body(nbytes), 1)
@@ -303,8 +295,7 @@ def test_flow_control(world: SimWorld) -> None:
 
 def slow(world: SimWorld, client_id: str) -> tuple[MqttClient, int]:
     """A client that has stopped to read, after a large message began to go out to it; how many pieces it has."""
-    reader = world.connect(client_id, clean=False, expiry=FOR_EVER)
-    reader.subscribe("a", qos=1)
+    reader = world.subscriber(client_id, "a", qos=1, clean=False, expiry=FOR_EVER)
     carrier = world._carriers[-1]
     carrier.stalled = True
     world.connect("sender").publish("a", body(2_000_000), 1)
@@ -346,8 +337,7 @@ def test_a_connection_that_ends_in_the_middle_of_a_packet_says_nothing_more(worl
 
 
 def test_a_file_that_cannot_be_read_costs_the_connection_and_is_a_dead_letter(world: SimWorld) -> None:
-    reader = world.connect("reader", clean=False, expiry=FOR_EVER)
-    reader.subscribe("a", qos=1)
+    reader = world.subscriber("reader", "a", qos=1, clean=False, expiry=FOR_EVER)
     reader.drop()
     sender = world.connect("sender")
     sender.publish("a", body(600_000), 1)
@@ -364,8 +354,7 @@ def test_a_file_that_cannot_be_read_costs_the_connection_and_is_a_dead_letter(wo
 
 
 def test_a_file_that_cannot_be_read_for_now_costs_the_connection_alone(world: SimWorld) -> None:
-    reader = world.connect("reader", clean=False, expiry=FOR_EVER)
-    reader.subscribe("a", qos=1)
+    reader = world.subscriber("reader", "a", qos=1, clean=False, expiry=FOR_EVER)
     reader.drop()
     world.connect("sender").publish("a", body(600_000), 1)
     with refusing(world.broker.files, errno.EMFILE):
@@ -380,8 +369,7 @@ def test_a_file_that_cannot_be_read_for_now_costs_the_connection_alone(world: Si
 
 
 def test_from_stomp_and_amqp(world: SimWorld) -> None:
-    reader = world.connect("reader")
-    reader.subscribe("a", qos=2)
+    reader = world.subscriber("reader", "a", qos=2)
     stomp, amqp = world.broker.connect(), AmqpSim(world.broker)
     stomp.send("/topic/a", body(700_000), persistent="true", color="red")
     link = amqp.sender("a", "topic")
@@ -414,8 +402,7 @@ def test_to_stomp_and_amqp(text: bool, nbytes: int) -> None:
 
 def test_files_belong_to_all_who_have_the_message() -> None:
     world = SimWorld(config({"match": "b", "max-delivery-attempts": 1}))
-    stomp = world.broker.connect()
-    stomp.subscribe("/queue/b")
+    stomp = world.broker.subscriber("/queue/b")
     world.connect("sender").publish("b", body(), 1)
     (found,) = stomp.messages()
     stomp.nack(found)

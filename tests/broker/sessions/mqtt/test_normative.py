@@ -79,8 +79,7 @@ def test_an_empty_client_identifier_is_replaced(world: Connecting) -> None:
     names = [world.connect("").told(ASSIGNED_CLIENT_IDENTIFIER) for _ in range(3)]
     assert len(set(names)) == 3
     assert all(names)
-    kept = world.connect("", expiry=FOR_EVER)
-    kept.subscribe("a", qos=1)
+    kept = world.subscriber("", "a", qos=1, expiry=FOR_EVER)
     kept.drop()
     world.connect("other").publish("a", b"1", 1)
     again = world.connect(kept.told(ASSIGNED_CLIENT_IDENTIFIER), clean=False)
@@ -91,8 +90,7 @@ def test_an_empty_client_identifier_is_replaced(world: Connecting) -> None:
 
 def test_a_session_is_kept_for_its_interval(sim: SimWorld) -> None:
     """[MQTT-3.1.2-23], [MQTT-4.1.0-1], [MQTT-4.1.0-2]."""
-    client = sim.connect("c", clean=False, expiry=10)
-    client.subscribe("a", qos=1)
+    client = sim.subscriber("c", "a", qos=1, clean=False, expiry=10)
     for _ in range(20):
         sim.advance(50)
         client.send(Pingreq())
@@ -118,8 +116,7 @@ def test_disconnect_changes_the_session_expiry_interval(sim: SimWorld) -> None:
 
 def test_a_client_identifier_in_use_takes_over(world: Connecting) -> None:
     """[MQTT-3.1.4-3]."""
-    first = world.connect("c", clean=False, expiry=FOR_EVER)
-    first.subscribe("a", qos=1)
+    first = world.subscriber("c", "a", qos=1, clean=False, expiry=FOR_EVER)
     second = world.connect("c", clean=False, expiry=FOR_EVER)
     first.settle()
     assert first.closed
@@ -254,8 +251,7 @@ def test_who_says_goodbye_in_the_same_breath(sim: SimWorld, version: int) -> Non
 
 def test_a_will_is_published_after_the_connection(world: Connecting) -> None:
     """[MQTT-3.1.2-7], [MQTT-3.1.2-8], [MQTT-3.1.2-10], [MQTT-3.1.2-14]."""
-    watcher = world.connect("watcher")
-    watcher.subscribe("w/#", qos=2)
+    watcher = world.subscriber("watcher", "w/#", qos=2)
     for qos in (0, 1, 2):
         world.connect("c", will=Will(f"w/{qos}", b"gone", qos)).drop()
         world.connect("barrier")
@@ -267,8 +263,7 @@ def test_a_will_is_published_after_the_connection(world: Connecting) -> None:
     world.connect("c").drop()
     world.connect("barrier")
     assert watcher.take() == []
-    late = world.connect("late")
-    late.subscribe("w/#")
+    late = world.subscriber("late", "w/#")
     assert late.take() == []
 
 
@@ -276,16 +271,14 @@ def test_a_will_that_is_retained(world: Connecting) -> None:
     """[MQTT-3.1.2-15]."""
     world.connect("c", will=Will("w", b"gone", 1, retain=True)).drop()
     world.connect("barrier").disconnect()
-    late = world.connect("late")
-    late.subscribe("w", qos=1)
+    late = world.subscriber("late", "w", qos=1)
     assert [(m.payload, m.retain) for m in late.take()] == [(b"gone", True)]
 
 
 @pytest.mark.parametrize(("reason", "published"), [(0, []), (4, [b"gone"]), (0x80, [b"gone"])])
 def test_disconnect_takes_a_will_back_or_not(world: Connecting, reason: int, published: list[bytes]) -> None:
     """[MQTT-3.14.4-3], [MQTT-3.1.2-8]."""
-    watcher = world.connect("watcher")
-    watcher.subscribe("w")
+    watcher = world.subscriber("watcher", "w")
     world.connect("c", will=Will("w", b"gone")).disconnect(reason)
     world.connect("barrier")
     assert watcher.payloads() == published
@@ -293,8 +286,7 @@ def test_disconnect_takes_a_will_back_or_not(world: Connecting, reason: int, pub
 
 def test_a_will_when_the_client_is_taken_over(world: Connecting) -> None:
     """Section 3.1.4: a will without delay is published then."""
-    watcher = world.connect("watcher")
-    watcher.subscribe("w")
+    watcher = world.subscriber("watcher", "w")
     world.connect("c", will=Will("w", b"gone"))
     world.connect("c")
     assert watcher.payloads() == [b"gone"]
@@ -305,8 +297,7 @@ DELAYED = Will("w", b"gone", 1, properties=Properties([(WILL_DELAY_INTERVAL, 10)
 
 def test_a_delayed_will(sim: SimWorld) -> None:
     """[MQTT-3.1.2-8], [MQTT-3.1.3-9]."""
-    watcher = sim.connect("watcher")
-    watcher.subscribe("w", qos=1)
+    watcher = sim.subscriber("watcher", "w", qos=1)
     sim.connect("c", clean=False, expiry=100, will=DELAYED).drop()
     sim.advance(9)
     assert watcher.take() == []
@@ -322,8 +313,7 @@ def test_a_delayed_will(sim: SimWorld) -> None:
 
 def test_the_end_of_the_session_ends_a_will_delay(sim: SimWorld) -> None:
     """[MQTT-3.1.2-8]: whatever happens first; also by Clean Start."""
-    watcher = sim.connect("watcher")
-    watcher.subscribe("w", qos=1)
+    watcher = sim.subscriber("watcher", "w", qos=1)
     sim.connect("c", clean=False, expiry=5, will=DELAYED).drop()
     sim.advance(4.9)
     assert watcher.take() == []
@@ -337,8 +327,7 @@ def test_the_end_of_the_session_ends_a_will_delay(sim: SimWorld) -> None:
 @pytest.mark.parametrize("crash", [True, False])
 def test_a_will_survives_the_broker(sim: SimWorld, crash: bool) -> None:
     """[MQTT-3.1.2-7], [MQTT-3.1.2-8]: the delay begins with the restart, when the connection had not ended before."""
-    watcher = sim.connect("watcher", clean=False, expiry=FOR_EVER)
-    watcher.subscribe("w", qos=1)
+    watcher = sim.subscriber("watcher", "w", qos=1, clean=False, expiry=FOR_EVER)
     sim.connect("c", clean=False, expiry=100, will=DELAYED)
     sim.restart(crash=crash)
     watcher = sim.connect("watcher", clean=False, expiry=FOR_EVER)

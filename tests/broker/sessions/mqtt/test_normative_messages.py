@@ -31,8 +31,7 @@ P = PacketType
 @pytest.mark.parametrize("version", [V31, V311, V5])
 def test_each_qos_has_its_answer(world: Connecting, version: int) -> None:
     """[MQTT-3.3.4-1], [MQTT-4.3.2-4], [MQTT-4.3.3-8], [MQTT-4.2.0-1]."""
-    watcher = world.connect("watcher", version=version)
-    watcher.subscribe("a", qos=2)
+    watcher = world.subscriber("watcher", "a", qos=2, version=version)
     client = world.connect("c", version=version, auto=False)
     client.publish("a", b"0", 0)
     client.publish("a", b"1", 1, packet_id=7)
@@ -124,8 +123,7 @@ def test_properties_are_sent_on(world: Connecting) -> None:
         (USER_PROPERTY, ("", "")),
     ]
     for qos in (0, 1, 2):
-        watcher = world.connect("watcher")
-        watcher.subscribe("a", qos=qos)
+        watcher = world.subscriber("watcher", "a", qos=qos)
         world.connect("c").publish("a", b"{}", qos, properties=told)
         (message,) = watcher.take()
         assert sorted(map(str, message.properties)) == sorted(map(str, told))
@@ -134,8 +132,7 @@ def test_properties_are_sent_on(world: Connecting) -> None:
 
 def test_an_expired_message_is_deleted(sim: SimWorld) -> None:
     """[MQTT-3.3.2-5], [MQTT-3.3.2-6]."""
-    client = sim.connect("c", clean=False, expiry=FOR_EVER)
-    client.subscribe("a", qos=1)
+    client = sim.subscriber("c", "a", qos=1, clean=False, expiry=FOR_EVER)
     client.drop()
     publisher = sim.connect("publisher")
     publisher.publish("a", b"brief", 1, properties=[(MESSAGE_EXPIRY_INTERVAL, 5)])
@@ -151,8 +148,7 @@ def test_an_expired_message_is_deleted(sim: SimWorld) -> None:
 
 def test_a_message_of_qos_2_that_was_sent_does_not_expire(sim: SimWorld) -> None:
     """[MQTT-4.3.3-7], [MQTT-4.3.3-13]."""
-    client = sim.connect("c", clean=False, expiry=FOR_EVER, auto=False)
-    client.subscribe("a", qos=2)
+    client = sim.subscriber("c", "a", qos=2, clean=False, expiry=FOR_EVER, auto=False)
     sim.connect("publisher").publish("a", b"x", 2, properties=[(MESSAGE_EXPIRY_INTERVAL, 5)])
     (message,) = client.take()
     sim.advance(7)
@@ -188,8 +184,7 @@ def test_messages_keep_their_order(world: Connecting) -> None:
 
 def retained(world: Connecting, *filters: str) -> list[tuple[str, bytes, int]]:
     """What a new subscriber finds, each marked as retained."""
-    client = world.connect("late")
-    client.subscribe(*filters, qos=2)
+    client = world.subscriber("late", *filters, qos=2)
     arrived = client.take()
     assert all(message.retain for message in arrived)
     client.disconnect()
@@ -241,8 +236,7 @@ def test_retain_as_published(world: Connecting) -> None:
 def test_shared_subscriptions_get_no_retained_messages(world: Connecting) -> None:
     """Section 3.8.4."""
     world.connect("publisher").publish("a", b"x", 1, retain=True)
-    client = world.connect("c")
-    client.subscribe("$share/g/a", qos=1)
+    client = world.subscriber("c", "$share/g/a", qos=1)
     assert client.take() == []
 
 
@@ -253,8 +247,7 @@ def test_retained_messages_expire_and_survive(sim: SimWorld) -> None:
     publisher.publish("b", b"long", 0, retain=True, properties=[(MESSAGE_EXPIRY_INTERVAL, 100)])
     sim.restart()
     sim.advance(7)
-    client = sim.connect("late")
-    client.subscribe("#", qos=2)
+    client = sim.subscriber("late", "#", qos=2)
     assert [(m.topic, m.get(MESSAGE_EXPIRY_INTERVAL)) for m in client.take()] == [("b", 93)]
 
 
@@ -282,8 +275,7 @@ def test_the_lower_qos_counts(world: Connecting) -> None:
     """[MQTT-3.8.4-8]."""
     publisher = world.connect("publisher")
     for granted in range(3):
-        client = world.connect("c")
-        client.subscribe("a", qos=granted)
+        client = world.subscriber("c", "a", qos=granted)
         for qos in range(3):
             publisher.publish("a", b"%d" % qos, qos)
         assert [message.qos for message in client.take()] == [min(qos, granted) for qos in range(3)]
@@ -291,8 +283,7 @@ def test_the_lower_qos_counts(world: Connecting) -> None:
 
 def test_the_same_filter_again_replaces_the_subscription(world: Connecting) -> None:
     """[MQTT-3.8.4-3]: also while messages wait."""
-    client = world.connect("c", clean=False, expiry=FOR_EVER)
-    client.subscribe("a", qos=1, identifier=1)
+    client = world.subscriber("c", "a", qos=1, identifier=1, clean=False, expiry=FOR_EVER)
     client.subscribe("a", qos=2, identifier=2)
     publisher = world.connect("publisher")
     publisher.publish("a", b"x", 2)
@@ -300,16 +291,14 @@ def test_the_same_filter_again_replaces_the_subscription(world: Connecting) -> N
     assert (message.qos, message.properties.get_all(SUBSCRIPTION_IDENTIFIER)) == (2, [2])
     client.drop()
     publisher.publish("a", b"y", 1)
-    client = world.connect("c", clean=False, expiry=FOR_EVER)
-    client.subscribe("a", qos=2, identifier=3)
+    client = world.subscriber("c", "a", qos=2, identifier=3, clean=False, expiry=FOR_EVER)
     publisher.publish("a", b"z", 2)
     assert client.payloads() == [b"y", b"z"]
 
 
 def test_no_local(world: Connecting) -> None:
     """[MQTT-3.8.3-3]."""
-    client = world.connect("c")
-    client.subscribe(wish("a", 1, no_local=True), wish("b", 1))
+    client = world.subscriber("c", wish("a", 1, no_local=True), wish("b", 1))
     other = world.connect("other")
     for sender in (client, other):
         sender.publish("a", b"a", 1)
@@ -319,8 +308,7 @@ def test_no_local(world: Connecting) -> None:
 
 def test_overlapping_subscriptions(world: Connecting) -> None:
     """[MQTT-3.3.4-2] to [MQTT-3.3.4-5]: in one copy with all identifiers, or each in its own."""
-    client = world.connect("c")
-    client.subscribe("a/#", qos=0, identifier=11)
+    client = world.subscriber("c", "a/#", qos=0, identifier=11)
     client.subscribe("a/+", qos=2, identifier=12)
     client.subscribe("a/b", qos=1)
     world.connect("publisher").publish("a/b", b"x", 2)
@@ -349,8 +337,7 @@ def test_unsubscribing(world: Connecting) -> None:
 @pytest.mark.parametrize("qos", [1, 2])
 def test_what_has_begun_is_completed_after_unsubscribing(world: Connecting, qos: int) -> None:
     """[MQTT-3.10.4-3]."""
-    client = world.connect("c", clean=False, expiry=FOR_EVER, auto=False)
-    client.subscribe("a", qos=2)
+    client = world.subscriber("c", "a", qos=2, clean=False, expiry=FOR_EVER, auto=False)
     world.connect("publisher").publish("a", b"x", qos)
     (first,) = client.take()
     assert client.unsubscribe("a") == [0]
@@ -371,8 +358,7 @@ def test_what_has_begun_is_completed_after_unsubscribing(world: Connecting, qos:
 
 def test_all_else_goes_on_when_the_quota_is_used_up(world: Connecting) -> None:
     """[MQTT-3.3.4-10], [MQTT-4.9.0-3]."""
-    client = world.connect("c", auto=False, properties=[(RECEIVE_MAXIMUM, 2)])
-    client.subscribe("a", qos=1)
+    client = world.subscriber("c", "a", qos=1, auto=False, properties=[(RECEIVE_MAXIMUM, 2)])
     client.subscribe("b", qos=0)
     publisher = world.connect("publisher")
     for number in range(5):
@@ -393,8 +379,7 @@ def test_all_else_goes_on_when_the_quota_is_used_up(world: Connecting) -> None:
 @pytest.mark.parametrize("version", [V31, V311])
 def test_who_was_told_no_maximum_has_none(sim: SimWorld, version: int) -> None:
     """Before 5.0 there is no Receive Maximum: as many messages as there are packet ids may wait for PUBACK."""
-    watcher = sim.connect("w", version=version, clean=False)
-    watcher.subscribe("a", qos=1)
+    sim.subscriber("w", "a", qos=1, version=version, clean=False)
     client = sim.connect("c", version=version)
     sim.hold_disk()
     client.post("a", [b"x"] * 5_000, 1)
@@ -425,8 +410,7 @@ def test_the_qos_of_each_member_of_a_share(world: Connecting) -> None:
 
 def share(sim: SimWorld, name: str) -> MqttClient:
     """A member of a share whose session stays, and who acknowledges nothing by himself."""
-    client = sim.connect(name, clean=False, expiry=100, auto=False)
-    client.subscribe("$share/g/a", qos=2)
+    client = sim.subscriber(name, "$share/g/a", qos=2, clean=False, expiry=100, auto=False)
     return client
 
 

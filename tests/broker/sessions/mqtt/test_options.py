@@ -201,8 +201,7 @@ def test_a_will_is_held_to_the_size(version: int) -> None:
 
 def test_no_payload_at_all() -> None:
     sim = SimWorld(with_mqtt(message_size_limit=0))
-    client = sim.connect("c")
-    client.subscribe("a", qos=1)
+    client = sim.subscriber("c", "a", qos=1)
     first, second = client.publish("a", b"", 1), client.publish("a", b"x", 1)
     assert client.replies(P.PUBACK) == [(first, 0), (second, 0x97)]
     assert client.payloads() == [b""]
@@ -244,8 +243,7 @@ def test_a_mount_point_goes_before_all_topics(version: int, qos: int) -> None:
 @pytest.mark.parametrize("large", [False, True])
 def test_messages_of_every_size_and_of_one_read(large: bool) -> None:
     world = Mounted()
-    inside = world.connect("c")
-    inside.subscribe("+", qos=1)
+    inside = world.subscriber("c", "+", qos=1)
     payload = b"x" * (200_000 if large else 10)
     inside.raw(publishes([(topic, payload) for topic in "abab"], 1))
     assert [(m.topic, m.payload) for m in inside.take()] == [(topic, payload) for topic in "abab"]
@@ -272,8 +270,7 @@ def test_retained_messages_shares_wills_and_response_topics_have_the_mount_point
     inside.publish("state", b"kept", 1, retain=True, properties=properties)
     [message] = other.take()
     assert (message.topic, message.get(RESPONSE_TOPIC)) == ("devices/state", "devices/answers/c")
-    second = world.connect("d")
-    second.subscribe("state", "$share/g/jobs", qos=1)
+    second = world.subscriber("d", "state", "$share/g/jobs", qos=1)
     [message] = second.take()
     assert (message.topic, message.get(RESPONSE_TOPIC), message.get(CONTENT_TYPE)) == (
         "state",
@@ -294,8 +291,7 @@ def test_client_identifiers_are_those_of_the_mount_point() -> None:
     world = Mounted()
     outside = world.root.connect("c", expiry=100)
     outside.subscribe("secret", qos=1)
-    inside = world.connect("c", expiry=100)
-    inside.subscribe("a", qos=1)
+    inside = world.subscriber("c", "a", qos=1, expiry=100)
     assert not inside.present
     assert not outside.closed
     outside.drop()
@@ -310,8 +306,7 @@ def test_client_identifiers_are_those_of_the_mount_point() -> None:
 
 def test_what_the_broker_says_is_outside_of_every_mount_point() -> None:
     world = Mounted()
-    inside = world.connect("c", auto=False)
-    inside.subscribe("$SYS/broker/version")
+    inside = world.subscriber("c", "$SYS/broker/version", auto=False)
     assert [message.topic for message in inside.take()] == ["$SYS/broker/version"]
     inside.publish("$SYS/broker/version", b"lies", 1)
     assert [code for _, code in inside.replies(P.PUBACK)] == [0x90]
@@ -322,8 +317,7 @@ def test_queues_by_their_full_name_and_other_protocols() -> None:
     stomp = world.root.broker.connect()
     stomp.confirmed("/queue/devices.jobs", b"1")
     stomp.confirmed("/queue/secret", b"2")
-    inside = world.connect("c")
-    inside.subscribe("jobs::devices.jobs", "secret::secret", "devices.secret::secret", qos=1)
+    inside = world.subscriber("c", "jobs::devices.jobs", "secret::secret", "devices.secret::secret", qos=1)
     assert [(m.topic, m.payload) for m in inside.take()] == [("jobs", b"1")]
     stomp.subscribe("/topic/devices.orders", ack="auto")
     inside.publish("orders", b"3", 1)
@@ -349,8 +343,7 @@ def test_mount_points_that_are() -> None:
 def test_bytes_in_flight(most: int, sent: int, qos: int) -> None:
     """As long as fewer bytes than that are in flight another message goes, however large."""
     sim = SimWorld(with_mqtt(in_flight_bytes_max=most))
-    client = sim.connect("c", auto=False)
-    client.subscribe("t", qos=qos)
+    client = sim.subscriber("c", "t", qos=qos, auto=False)
     producer = sim.connect("p")
     for n in range(5):
         producer.publish("t", b"%d" % n * 10, qos)
@@ -363,8 +356,7 @@ def test_bytes_in_flight(most: int, sent: int, qos: int) -> None:
 def test_everything_comes_in_order_however_few_bytes_may_be_in_flight(qos: int) -> None:
     sim = SimWorld(with_mqtt(in_flight_bytes_max=1_000))
     again: dict[str, Any] = {"clean": False, "expiry": 100}
-    client = sim.connect("c", auto=False, **again)
-    client.subscribe("t", "other", qos=qos)
+    client = sim.subscriber("c", "t", "other", qos=qos, auto=False, **again)
     producer = sim.connect("p")
     payloads = [b"%d" % n * (1 + n % 700) for n in range(200)]
     for payload in payloads:
@@ -384,8 +376,7 @@ def test_everything_comes_in_order_however_few_bytes_may_be_in_flight(qos: int) 
 
 def test_bytes_in_flight_of_payloads_in_files() -> None:
     sim = SimWorld(with_mqtt(in_flight_bytes_max=1_000, mqtt_min_large_message_size=5_000))
-    client = sim.connect("c", auto=False)
-    client.subscribe("t", qos=1)
+    client = sim.subscriber("c", "t", qos=1, auto=False)
     producer = sim.connect("p")
     for n in range(3):
         producer.publish("t", b"%d" % n * 10_000, 1)

@@ -42,8 +42,7 @@ FULL = {"match": "full", "max-size-bytes": 1000, "address-full-policy": "FAIL"}
 
 def internal_owner(sim: SimWorld, *topics: str) -> None:
     """An absent client that keeps what is published."""
-    client = sim.connect("internal_owner", clean=False, expiry=1000)
-    client.subscribe(*topics, qos=2)
+    client = sim.subscriber("internal_owner", *topics, qos=2, clean=False, expiry=1000)
     client.drop()
 
 
@@ -101,8 +100,7 @@ def test_a_subscription_keeps_the_order_of_a_publisher(filter: str, topics: list
     """Over topics, as Sparkplug's hosts count on; also where a divert (from bb to cc) makes the way together."""
     divert = DivertSection.model_validate({"address": "bb", "forwarding-address": "cc", "exclusive": True})
     sim = SimWorld(configured(diverts={"d": divert}))
-    client = sim.connect("c")
-    client.subscribe(filter, qos=2)
+    client = sim.subscriber("c", filter, qos=2)
     each = ["a1", "bb", "a2", "cc"]  # a topic begins a run when it is new
     sent = [(topic, b"%d" % at) for at, topic in enumerate([*each, "bb", "a2", "a1", "cc", "a2", "bb", "a1", "cc"])]
     sim.connect("publisher").raw(publishes(sent, qos))
@@ -153,8 +151,7 @@ def test_of_messages_that_come_together_the_last_that_is_taken_is_retained() -> 
 def test_what_was_taken_before_a_refusal_is_acknowledged_before_the_connection_ends(qos: int, together: bool) -> None:
     """Before 5.0 nobody can be told of the refusal: all that has no answer comes again, and would fill the address."""
     sim = SimWorld(configured({"match": "full", "max-size-messages": 2, "address-full-policy": "FAIL"}))
-    reader = sim.connect("reader", clean=False, expiry=100)
-    reader.subscribe("full", qos=2)
+    reader = sim.subscriber("reader", "full", qos=2, clean=False, expiry=100)
     reader.drop()
     client = sim.connect("c", version=V311, clean=False, auto=False)
     for number in range(1, 4):
@@ -234,8 +231,7 @@ def test_authenticating_again_behind_a_publish_does_not_defeat_a_full_address() 
     sim = SimWorld(blocking("full"), users=USERS)
     client = sim.stranger()
     authenticate(client, 0x18, "right")
-    reader = sim.connect("r", auto=False, user_name="alice", password=b"right")
-    reader.subscribe("full", qos=1)
+    reader = sim.subscriber("r", "full", qos=1, auto=False, user_name="alice", password=b"right")
     client.publish("full", b"x" * 1000, 1)
     assert not carrier(client).reading
     for _ in range(3):
@@ -347,8 +343,7 @@ def test_retained_messages_are_bounded() -> None:
     client.publish("c", b"at once", 0, retain=True)
     client.publish("a", b"another", 1, retain=True)
     assert watcher.payloads() == [b"x", b"x", b"at once", b"another"]
-    late = sim.connect("late")
-    late.subscribe("#", qos=1)
+    late = sim.subscriber("late", "#", qos=1)
     assert sorted((m.topic, m.payload) for m in late.take()) == [("a", b"another"), ("b", b"x")]
     client.publish("a", b"", 1, retain=True)
     client.publish("c", b"x", 1, retain=True)
@@ -373,8 +368,7 @@ def test_retained_messages_go_through_the_queue_like_others(sim: SimWorld) -> No
 
 
 def test_from_mqtt_to_stomp(sim: SimWorld) -> None:
-    stomp = sim.broker.connect()
-    stomp.subscribe("/topic/a.b", ack="auto")
+    stomp = sim.broker.subscriber("/topic/a.b", ack="auto")
     sim.connect("c").publish(
         "a/b",
         "höhe".encode(),
@@ -437,8 +431,7 @@ def test_from_mqtt_to_amqp(sim: SimWorld, indicated: bool) -> None:
 
 
 def test_from_amqp_to_mqtt(sim: SimWorld) -> None:
-    client = sim.connect("c")
-    client.subscribe("a/b", qos=2)
+    client = sim.subscriber("c", "a/b", qos=2)
     amqp = AmqpSim(sim.broker)
     link = amqp.sender("a.b", "topic")
     properties = AmqpProperties(correlation_id="id", reply_to="r.1", content_type="x/y")
@@ -467,8 +460,7 @@ def test_a_selector_on_a_message_of_mqtt(sim: SimWorld) -> None:
 
 def test_the_user_is_noted_and_the_origin_is_the_client() -> None:
     sim = SimWorld(users={"alice": "right"})
-    client = sim.connect("c", expiry=100, user_name="alice", password=b"right")
-    client.subscribe("a", qos=1)
+    client = sim.subscriber("c", "a", qos=1, expiry=100, user_name="alice", password=b"right")
     client.drop()
     sim.connect("d", user_name="alice", password=b"right").publish("a", b"x", 1)
     [found] = queues(sim)["c.a"].backlog

@@ -38,8 +38,7 @@ def world(*secret: str, filtered: bool = True) -> SimWorld:
 @pytest.mark.parametrize("kind", ["queue", "topic"])
 def test_the_temporary_destination_of_another_connection(version: int, refusal: int, kind: str) -> None:
     sim = SimWorld(configured())
-    owner = sim.broker.connect()
-    owner.subscribe(f"/temp-{kind}/mine")
+    sim.broker.subscriber(f"/temp-{kind}/mine")
     (name,) = [name for name in sim.broker.engine.addresses if name.startswith("temporary-")]
     client = sim.connect("c", version=version)
     assert client.subscribe(name) == [refusal]
@@ -77,8 +76,7 @@ def test_retained_messages_that_may_not_be_read() -> None:
     producer = sim.connect("p", **LOGIN)
     for topic in ("secret/a", "open/a"):
         producer.publish(topic, topic.encode(), 1, retain=True)
-    client = sim.connect("c", **LOGIN)
-    client.subscribe("+/a", qos=1)
+    client = sim.subscriber("c", "+/a", qos=1, **LOGIN)
     assert client.payloads() == [b"open/a"]
 
 
@@ -96,8 +94,7 @@ def test_permissions_that_change_count_from_the_next_message_on() -> None:
 def test_a_session_that_lasts_over_absence_and_restart() -> None:
     sim = world("secret.#")
     again: dict[str, Any] = {"clean": False, "expiry": 100, **LOGIN}
-    client = sim.connect("c", **again)
-    client.subscribe("#", qos=1)
+    client = sim.subscriber("c", "#", qos=1, **again)
     client.drop()
     for crash in (False, True):
         producer = sim.connect("p", **LOGIN)
@@ -115,8 +112,7 @@ def test_a_session_that_lasts_over_absence_and_restart() -> None:
 
 def test_another_user_gets_nothing_of_what_the_first_one_may_read() -> None:
     sim = world("secret.#")
-    client = sim.connect("c", clean=False, expiry=100, **LOGIN)
-    client.subscribe("#", qos=1)
+    client = sim.subscriber("c", "#", qos=1, clean=False, expiry=100, **LOGIN)
     client.drop()
     sim.connect("p", **LOGIN).publish("open/a", b"x", 1)
     other = sim.connect("c", clean=False, expiry=100, user_name="bob", password=b"right")

@@ -56,8 +56,7 @@ def test_what_is_replaced_meanwhile_comes_once_and_new(world: SimWorld) -> None:
 
 
 def test_who_unsubscribes_meanwhile_gets_no_more(world: SimWorld) -> None:
-    client = world.connect("c")
-    client.subscribe("t/#", "t/+", qos=0)
+    client = world.subscriber("c", "t/#", "t/+", qos=0)
     client.unsubscribe("t/#", "t/+")
     client.take()
     assert not world.broker.engine.retained_feed
@@ -73,8 +72,7 @@ def test_a_full_address_refuses_what_is_retained_and_the_log_says_so() -> None:
     assert payloads(away) == [b"1"]
     away.drop()
     producer.publish("t/1", b"waits", qos=1)
-    client = sim.connect("c")
-    client.subscribe("t/#", qos=1)
+    client = sim.subscriber("c", "t/#", qos=1)
     client.subscribe("u/#", qos=1)
     assert payloads(client) == [b"2"]
     assert [fields["filter"] for code, fields in sim.broker.reports if code == "mqtt.retained_unsent"] == ["t/#"]

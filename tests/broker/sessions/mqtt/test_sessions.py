@@ -127,8 +127,7 @@ def test_subscriptions_of_one_read_are_stored_together(sim: SimWorld) -> None:
 
 def test_sessions_of_earlier_versions(sim: SimWorld) -> None:
     """They had all subscriptions in the definition of the session."""
-    client = sim.connect("c", clean=False, expiry=100)
-    client.subscribe("a", qos=1)
+    client = sim.subscriber("c", "a", qos=1, clean=False, expiry=100)
     client.subscribe("$share/g/b", qos=2, identifier=7)
     client.drop()
     session, sessions = stored(sim), sim.broker.engine.sessions
@@ -151,8 +150,7 @@ def test_sessions_of_earlier_versions(sim: SimWorld) -> None:
 def test_only_sessions_that_last_have_durable_queues(
     sim: SimWorld, expiry: int | None, qos: int, durable: bool
 ) -> None:
-    client = sim.connect("c", expiry=expiry)
-    client.subscribe("a", qos=qos)
+    client = sim.subscriber("c", "a", qos=qos, expiry=expiry)
     assert queues(sim)["c.a"].durable is durable
     client.drop()
     assert set(queues(sim)) == ({"c.a"} if durable else set())
@@ -174,8 +172,7 @@ def test_qos_0_is_not_kept_for_the_absent(sim: SimWorld) -> None:
 
 @pytest.mark.parametrize(("before", "after"), [(0, 1), (1, 0), (1, 2), (2, 0)])
 def test_another_qos_for_a_subscription_survives_with_the_session(sim: SimWorld, before: int, after: int) -> None:
-    client = sim.connect("c", clean=False, expiry=100)
-    client.subscribe("a", qos=before)
+    client = sim.subscriber("c", "a", qos=before, clean=False, expiry=100)
     client.subscribe("a", qos=after)
     client.drop()
     sim.restart()
@@ -189,8 +186,7 @@ def test_another_qos_for_a_subscription_survives_with_the_session(sim: SimWorld,
 
 
 def test_no_local_is_changed_without_losing_what_is_in_flight(sim: SimWorld) -> None:
-    client = sim.connect("c", expiry=100, auto=False)
-    client.subscribe("a", qos=2)
+    client = sim.subscriber("c", "a", qos=2, expiry=100, auto=False)
     client.publish("a", b"mine", 1)
     [message] = client.take()
     client.subscribe(wish("a", 2, no_local=True))
@@ -245,8 +241,7 @@ def test_there_are_as_many_sessions_as_there_may_be() -> None:
 @pytest.mark.parametrize("crash", [True, False, None])
 def test_what_was_in_flight_goes_on_where_it_was(sim: SimWorld, crash: bool | None) -> None:
     """QoS 1 and 2 to a client: the same packet ids, marked; the released ones are released again; nothing twice."""
-    client = sim.connect("c", clean=False, expiry=100, auto=False)
-    client.subscribe("a/#", qos=2)
+    client = sim.subscriber("c", "a/#", qos=2, clean=False, expiry=100, auto=False)
     other = sim.connect("other")
     for number, qos in enumerate((1, 2, 2, 1)):
         other.publish(f"a/{number}", b"%d" % number, qos)
@@ -282,8 +277,7 @@ def test_what_was_in_flight_goes_on_where_it_was(sim: SimWorld, crash: bool | No
 
 @pytest.mark.parametrize("crash", [True, False, None])
 def test_a_repeated_publish_is_no_second_message(sim: SimWorld, crash: bool | None) -> None:
-    internal_owner = sim.connect("internal_owner", clean=False, expiry=100)
-    internal_owner.subscribe("a", qos=2)
+    internal_owner = sim.subscriber("internal_owner", "a", qos=2, clean=False, expiry=100)
     internal_owner.drop()
     client = sim.connect("c", clean=False, expiry=100, auto=False)
     client.publish("a", b"x", 2, packet_id=7)
@@ -328,8 +322,7 @@ def test_a_publish_that_was_refused_without_a_word_is_new_when_it_comes_again() 
 
 
 def test_one_pubrel_twice_in_a_read_of_a_lasting_session(sim: SimWorld) -> None:
-    client = sim.connect("c", clean=False, expiry=100, auto=False)
-    client.subscribe("a", qos=2)
+    client = sim.subscriber("c", "a", qos=2, clean=False, expiry=100, auto=False)
     client.publish("a", b"x", 2, packet_id=7)
     client.replies(P.PUBREC)
     client.ack(P.PUBREL, 7, 7)
@@ -341,8 +334,7 @@ def test_one_pubrel_twice_in_a_read_of_a_lasting_session(sim: SimWorld) -> None:
 
 
 def test_a_session_ends_with_its_queues_and_its_record(sim: SimWorld) -> None:
-    client = sim.connect("c", expiry=10, auto=False)
-    client.subscribe("a", "$share/g/b", qos=1)
+    client = sim.subscriber("c", "a", "$share/g/b", qos=1, expiry=10, auto=False)
     sim.connect("other").publish("a", b"x", 1)
     client.drop()
     assert len(sim.broker.engine.sessions) == 1
@@ -404,8 +396,7 @@ def test_another_interval_when_a_client_comes_back(sim: SimWorld) -> None:
 
 
 def test_taking_over_keeps_what_is_in_flight(sim: SimWorld) -> None:
-    client = sim.connect("c", expiry=100, auto=False)
-    client.subscribe("a", qos=1)
+    client = sim.subscriber("c", "a", qos=1, expiry=100, auto=False)
     sim.connect("other").publish("a", b"x", 1)
     [first] = client.take()
     again = sim.connect("c", clean=False, expiry=100)
@@ -435,8 +426,7 @@ def will(delay: int, **more: Any) -> Will:
 def test_a_will_keeps_its_properties_over_a_crash(sim: SimWorld) -> None:
     sim.connect("c", expiry=100, will=will(10, qos=1))
     sim.restart()
-    watcher = sim.connect("watcher")
-    watcher.subscribe("will", qos=2)
+    watcher = sim.subscriber("watcher", "will", qos=2)
     sim.advance(9)
     assert watcher.take() == []
     sim.advance(2)
@@ -444,8 +434,7 @@ def test_a_will_keeps_its_properties_over_a_crash(sim: SimWorld) -> None:
     assert (message.qos, message.payload, message.properties.get_all(USER_PROPERTY)) == (1, b"bye", [("why", "gone")])
     sim.restart()
     sim.advance(90)
-    watcher = sim.connect("watcher")
-    watcher.subscribe("will", qos=2)
+    watcher = sim.subscriber("watcher", "will", qos=2)
     sim.advance(20)
     assert watcher.take() == [], "it is published once"
 
@@ -461,8 +450,7 @@ def test_a_will_that_cannot_be_published_is_reported(sim: SimWorld) -> None:
 def test_rights_that_are_taken_away_and_given_back() -> None:
     sim = SimWorld(permissions(), users={"alice": "right"})
     login: dict[str, Any] = {"user_name": "alice", "password": b"right"}
-    client = sim.connect("c", clean=False, expiry=100, **login)
-    client.subscribe("a", qos=1)
+    client = sim.subscriber("c", "a", qos=1, clean=False, expiry=100, **login)
     restrict(sim.broker, permissions(Permission.CONSUME))
     client.settle()
     assert client.goodbye_code == 0x98

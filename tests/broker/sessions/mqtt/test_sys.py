@@ -28,8 +28,7 @@ def shown(messages: list[Message]) -> dict[str, str]:
 
 def watching(world: Connecting, *filters: str) -> tuple[MqttClient, dict[str, str]]:
     """Somebody who has subscribed, and what he was told at once."""
-    client = world.connect("watcher", keep_alive=60)
-    client.subscribe(*(filters or ("$SYS/#",)))
+    client = world.subscriber("watcher", *(filters or ("$SYS/#",)), keep_alive=60)
     arrived = client.take()
     assert all(message.retain for message in arrived)
     return client, shown(arrived)
@@ -53,8 +52,7 @@ def test_mosquitto_has_them_too(world: Connecting) -> None:
 
 
 def test_who_is_there(sim: SimWorld) -> None:
-    away = sim.connect("away", clean=False, expiry=FOR_EVER)
-    away.subscribe("a", "b", qos=1)
+    away = sim.subscriber("away", "a", "b", qos=1, clean=False, expiry=FOR_EVER)
     away.drop()
     gone = sim.connect("gone", clean=False, expiry=1)
     gone.drop()

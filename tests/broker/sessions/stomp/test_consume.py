@@ -118,8 +118,7 @@ def test_a_selector_on_a_queue_leaves_the_rest_to_others(broker: SimBroker, clie
     for n, (colour, priority) in enumerate([("red", "9"), ("blue", "9"), ("red", "1")]):
         client.send("/queue/a", b"%d" % n, colour=colour, priority=priority)
     assert client.bodies() == [b"0"]
-    other = broker.connect()
-    other.subscribe("/queue/a")
+    other = broker.subscriber("/queue/a")
     assert other.bodies() == [b"1", b"2"]
 
 

@@ -66,8 +66,7 @@ def test_is_there_after_a_restart(client: SimClient, broker: SimBroker, crash: b
     assert len(files_of(broker)) == 3
     broker = broker.restart(crash=crash)
     assert len(files_of(broker)) == 1
-    client = broker.connect()
-    client.subscribe("/queue/q")
+    client = broker.subscriber("/queue/q")
     assert received(client, body())
     assert not files_of(broker)
 
@@ -205,8 +204,7 @@ def test_two_subscribers_and_a_dead_letter_share_the_file() -> None:
     assert len(files_of(broker)) == 1
     broker = broker.restart()
     assert len(files_of(broker)) == 1
-    last = broker.connect()
-    last.subscribe("/queue/DLQ")
+    last = broker.subscriber("/queue/DLQ")
     assert received(last, body())
     assert not files_of(broker)
 
@@ -249,8 +247,7 @@ def test_a_body_that_cannot_be_read_cuts_its_receiver_off(client: SimClient, bro
     client.confirmed("/queue/q", body())
     (path,) = files_of(broker)
     broker.files.put(path, damage)
-    reader = broker.connect()
-    reader.subscribe("/queue/q")
+    reader = broker.subscriber("/queue/q")
     assert reader.closed
     assert not reader.frames
     assert broker.reported("body.unreadable")
@@ -263,8 +260,7 @@ def test_a_body_that_cannot_be_read_for_now_comes_again_and_has_not_failed(numbe
     client = broker.connect()
     client.confirmed("/queue/q", body())
     with refusing(broker.files, number):
-        reader = broker.connect()
-        reader.subscribe("/queue/q")
+        reader = broker.subscriber("/queue/q")
         assert reader.closed
     assert broker.engine.queue("q").message_count == 1
     client.subscribe("/queue/q")
@@ -319,8 +315,7 @@ def test_cleaning_carries_references_forward() -> None:
         broker.advance(100)
     assert broker.engine.cleaner.messages
     broker = broker.restart()
-    client = broker.connect()
-    client.subscribe("/queue/kept")
+    client = broker.subscriber("/queue/kept")
     assert received(client, body())
     assert not files_of(broker)
 
@@ -355,8 +350,7 @@ def test_cleaning_writes_them_anew_there_too() -> None:
         assert broker.engine.cleaner.whole(first) == 4
     assert space.live(first) == 0
     broker = broker.restart()
-    client = broker.connect()
-    client.subscribe("/queue/q", ack="auto")
+    client = broker.subscriber("/queue/q", ack="auto")
     assert client.bodies() == sent
 
 
@@ -427,15 +421,13 @@ def test_cleaning_finds_large_messages_in_a_tail() -> None:
         broker.advance(100)
     assert broker.parts.journal.space.segments[0] > first
     broker = broker.restart()
-    client = broker.connect()
-    client.subscribe("/queue/kept", ack="auto")
+    client = broker.subscriber("/queue/kept", ack="auto")
     assert client.bodies() == sent
     assert not files_of(broker)
 
 
 def test_a_large_request_has_an_answer(client: SimClient, broker: SimBroker) -> None:
-    service = broker.connect()
-    service.subscribe("/queue/service", ack="auto")
+    service = broker.subscriber("/queue/service", ack="auto")
     client.send("/queue/service", body(), **{"reply-to": "/temp-queue/mine"})
     (request,) = service.messages()
     service.send(request.headers["reply-to"], b"answer")

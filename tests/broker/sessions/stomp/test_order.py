@@ -115,8 +115,7 @@ def test_a_large_message_keeps_its_place() -> None:
 def test_what_came_before_a_refusal_counts_and_nothing_after(places: tuple[str, str]) -> None:
     settings: list[dict[str, object]] = [{"match": "a.b", "max-size-messages": 1, "address-full-policy": "FAIL"}]
     broker = SimBroker(small(*settings))
-    taker = broker.connect()
-    taker.subscribe("/topic/#", **{"consumer-window-size": "0"})
+    taker = broker.subscriber("/topic/#", **{"consumer-window-size": "0"})
     broker.connect().raw(to("/topic/a.b"))
     assert taker.bodies() == [b"0"]
     client = broker.connect()

@@ -220,8 +220,7 @@ def test_a_transaction_s_queue_may_be_deleted_before_its_commit() -> None:
     """Nobody used it, so it was taken away; the commit makes it again, and loses nothing."""
     gone = {"auto-delete-queues": True, "auto-delete-addresses": True}
     broker = SimBroker(small({"match": "b", **gone}))
-    client = broker.connect()
-    client.subscribe("/queue/b", id="b", ack="auto")
+    client = broker.subscriber("/queue/b", id="b", ack="auto")
     client.do("UNSUBSCRIBE", {"id": "b"})
     client.do("BEGIN", {"transaction": "t"})
     client.send("/queue/b", b"1", persistent="true", transaction="t")

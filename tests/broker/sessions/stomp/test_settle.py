@@ -146,8 +146,7 @@ def test_nobody_acknowledges_for_somebody_else(broker: SimBroker, client: SimCli
     filled(broker, 1)
     client.subscribe("/queue/a")
     (message,) = client.messages()
-    thief = broker.connect()
-    thief.subscribe("/queue/b")
+    thief = broker.subscriber("/queue/b")
     thief.ack(message)
     assert error(thief) == "unknown message"
     assert held(broker, "a") == [b"0"]
@@ -218,8 +217,7 @@ def test_what_an_end_does_to_deliveries(end: str, failed: int, delayed: bool) ->
     else:
         client.do(end, {"id": "s"} if end == "UNSUBSCRIBE" else {})
     assert list(counts(broker, "a").values()) == [1] * failed + [0] * (3 - failed)
-    other = broker.connect()
-    other.subscribe("/queue/a", ack="auto")
+    other = broker.subscriber("/queue/a", ack="auto")
     assert len(other.messages()) == (0 if delayed else 3)
     broker.advance(1000)
     assert len(other.messages()) == (3 if delayed else 0)
@@ -297,8 +295,7 @@ def test_the_window_of_the_acceptor_is_for_those_who_acknowledge() -> None:
     acceptor = shipped.acceptors["stomp"].model_copy(update={"stomp_consumer_window_size": 0})
     broker = SimBroker(shipped.model_copy(update={"acceptors": {"stomp": acceptor}}))
     filled(broker, 4)
-    client = broker.connect()
-    client.subscribe("/queue/a")
+    client = broker.subscriber("/queue/a")
     assert client.bodies() == [b"0"]
     client.do("UNSUBSCRIBE", {"id": "s"})
     client.subscribe("/queue/a", ack="auto")

@@ -14,8 +14,7 @@ from tests.support.sim_broker import SimBroker, SimClient
 
 def replier(broker: SimBroker) -> SimClient:
     """Somebody who answers what is sent to the queue `service`."""
-    client = broker.connect()
-    client.subscribe("/queue/service", ack="auto")
+    client = broker.subscriber("/queue/service", ack="auto")
     return client
 
 
