@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.config import Config
-from broker.engine.delivery.redelivery import RELEASED
 from broker.engine.model.message import Message
 from broker.engine.routing import destinations
 from tests.broker.engine.client_sessions.session_client import MULTICAST, SHARED, Client
@@ -55,10 +54,10 @@ class Workload:
     def steps(self) -> list[Callable[[], None]]:
         """The steps, in order; each is over when its records are on the disk."""
         settle = [
-            lambda: self.settle("a", 1),
-            lambda: self.settle("a", 2, released=True),
-            lambda: self.settle("a", 3, returned=True),
-            lambda: self.settle("b", 1, returned=True),
+            lambda: self.clients["a"].settle(1, "acknowledged"),
+            lambda: self.clients["a"].settle(2, "released"),
+            lambda: self.give_back("a", 3),
+            lambda: self.give_back("b", 1),
             lambda: self.grant("a", SHARED, 9),
         ]
         ends = [
@@ -89,8 +88,8 @@ class Workload:
             *[self.fill] * 3,
             self.clean,
             lambda: self.receive("a", [7]),
-            lambda: self.settle("a", 1, released=True),
-            lambda: self.drop("b"),
+            lambda: self.clients["a"].settle(1, "released"),
+            lambda: self.clients["b"].drop(),
             self.fill,
             self.clean,
             lambda: self.grant("a", "own", 9),
@@ -99,8 +98,7 @@ class Workload:
 
     def open(self, name: str) -> None:
         self.clients[name] = client = Client(self.bench, self.bench.enter().sessions.open(name, {"of": name}))
-        client.subscribe("own")
-        client.subscribe(SHARED)
+        client.subscribe()
 
     def change(self, name: str, text: str) -> None:
         self.bench.enter().sessions.change(self.clients[name].stored, {"text": text})
@@ -111,13 +109,6 @@ class Workload:
     def remove(self, name: str, key: str) -> None:
         self.bench.enter().sessions.remove(self.clients[name].stored, key)
 
-    def drop(self, name: str) -> None:
-        client = self.clients[name]
-        engine = self.bench.enter()
-        engine.consumers.close(client.subscriptions[SHARED].consumer, RELEASED)
-        engine.delete_queue(client.subscriptions["own"].consumer.queue)
-        engine.sessions.drop(client.stored)
-
     def publish(self, name: str, n: int) -> None:
         bodies = [b"%s %d %s" % (name.encode(), i, b"x" * 200) for i in range(n)]
         self.bench.send(f"t.{name}", *bodies, routing_type=MULTICAST)
@@ -125,19 +116,11 @@ class Workload:
     def grant(self, name: str, subscription: str, credit: int) -> None:
         self.bench.enter().consumers.grant(self.clients[name].subscriptions[subscription].consumer, credit)
 
-    def settle(self, name: str, id: int, *, released: bool = False, returned: bool = False) -> None:
+    def give_back(self, name: str, id: int) -> None:
+        """A client wants no more, and returns a message."""
         client = self.clients[name]
-        subscription, message = client.sent.pop(id)
-        engine = self.bench.enter()
-        if returned:
-            engine.consumers.grant(subscription.consumer, 0)
-            engine.sessions.in_flight.returned(client.stored, [message], [id])
-            engine.consumers.give_back(subscription.consumer, message.id, RELEASED)
-            return
-        if released:
-            client.released.add(id)
-            engine.sessions.released(client.stored, [id])
-        engine.consumers.acknowledge(subscription.consumer, message.id)
+        self.bench.enter().consumers.grant(client.sent[id][0].consumer, 0)
+        client.settle(id, "returned")
 
     def receive(self, name: str, ids: list[int]) -> None:
         self.bench.send("t.sink", *[b"%s %d" % (name.encode(), id) for id in ids], routing_type=None)

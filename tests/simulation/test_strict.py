@@ -14,6 +14,14 @@ from tests.support.sim_broker import SimBroker, SimClient
 STRICT: dict[str, object] = {"match": "orders", "delivery-count-persistence": "strict"}
 
 
+def lazy(setting: dict[str, object] = STRICT) -> tuple[SimBroker, SimClient, SimClient]:
+    """A broker whose disk lags behind, a client that sends, and one that has subscribed."""
+    broker = SimBroker(small(setting), lazy_disk=True)
+    sender, taker = broker.connect(), broker.connect()
+    taker.subscribe("/queue/orders")
+    return broker, sender, taker
+
+
 def sent(broker: SimBroker, count: int) -> SimClient:
     client = broker.connect()
     for n in range(count):
@@ -60,9 +68,7 @@ def test_what_did_not_leave_is_not_redelivered() -> None:
 
 def test_it_leaves_once_it_is_on_disk() -> None:
     """The entry that stores a message has its delivery too: it waits for the disk once."""
-    broker = SimBroker(small(STRICT), lazy_disk=True)
-    sender, taker = broker.connect(), broker.connect()
-    taker.subscribe("/queue/orders")
+    broker, sender, taker = lazy()
     sender.send("/queue/orders", b"durable", persistent="true")
     sender.send("/queue/orders", b"not")
     assert taker.bodies() == [], "what need not wait does not overtake"
@@ -106,9 +112,7 @@ def test_nobody_sees_what_is_not_durable_when_the_mode_changes() -> None:
 
 
 def test_a_queue_that_becomes_strict_keeps_its_order() -> None:
-    broker = SimBroker(small({"match": "orders"}), lazy_disk=True)
-    sender, taker = broker.connect(), broker.connect()
-    taker.subscribe("/queue/orders")
+    broker, sender, taker = lazy({"match": "orders"})
     sender.send("/queue/orders", b"1", persistent="true")
     change(broker, small(STRICT))
     sender.send("/queue/orders", b"2", persistent="true")
@@ -139,9 +143,7 @@ def change(broker: SimBroker, config: Config) -> None:
 @pytest.mark.parametrize("how", ["drop", "unsubscribe", "silent"])
 def test_what_never_left_has_not_failed(how: str) -> None:
     """The consumer goes while the journal is being written: only what it got can have failed."""
-    broker = SimBroker(small({**STRICT, "redelivery-delay": 500}), lazy_disk=True)
-    sender, taker = broker.connect(), broker.connect()
-    taker.subscribe("/queue/orders")
+    broker, sender, taker = lazy({**STRICT, "redelivery-delay": 500})
     sender.send("/queue/orders", b"got", persistent="true")
     broker.step()
     sender.send("/queue/orders", b"never left", persistent="true")

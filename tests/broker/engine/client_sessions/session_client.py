@@ -6,6 +6,7 @@ from itertools import count
 from typing import Final
 
 from broker.engine.client_sessions.sessions import StoredSession
+from broker.engine.delivery.redelivery import RELEASED
 from broker.engine.model.message import Message, RoutingType
 from broker.engine.queues.consumer import Consumer
 from tests.broker.engine.engine_harness import Bench, Taker, Waiting
@@ -41,13 +42,12 @@ class Client:
         self.waiting = Waiting()
         stored.current = lambda: [(id, s.consumer.queue, m) for id, (s, m) in self.sent.items()]
 
-    def subscribe(self, name: str) -> None:
-        """Its queue, found or made; nothing is delivered before credit is granted."""
-        queue = SHARED if name == SHARED else f"{self.stored.name}.{name}"
-        subscription = self.bench.attach(
-            Subscription(self), f"t.{name}", MULTICAST, durable_name=queue, shared=name == SHARED, counted=True
-        )
-        self.subscriptions[name] = subscription
+    def subscribe(self) -> None:
+        """Find or make its queues; nothing is delivered before credit is granted."""
+        for name, queue in (("own", f"{self.stored.name}.own"), (SHARED, SHARED)):
+            self.subscriptions[name] = self.bench.attach(
+                Subscription(self), f"t.{name}", MULTICAST, durable_name=queue, shared=name == SHARED, counted=True
+            )
 
     def deliver(self, subscription: Subscription, messages: list[Message]) -> None:
         """Messages leave under the lowest packet ids that are free."""
@@ -59,6 +59,26 @@ class Client:
             self.sent[id] = (subscription, message)
         sessions = self.bench.engine.sessions
         assert sessions.in_flight.sending(self.stored, subscription.consumer.queue, messages, ids, self.waiting)
+
+    def settle(self, id: int, how: str) -> None:
+        """It has a message for good ("acknowledged"), has it and says so ("released"), or refuses it ("returned")."""
+        subscription, message = self.sent.pop(id)
+        engine = self.bench.enter()
+        if how == "returned":
+            engine.sessions.in_flight.returned(self.stored, [message], [id])
+            engine.consumers.give_back(subscription.consumer, message.id, RELEASED)
+            return
+        if how == "released":
+            self.released.add(id)
+            engine.sessions.released(self.stored, [id])
+        engine.consumers.acknowledge(subscription.consumer, message.id)
+
+    def drop(self) -> None:
+        """The session ends, and its queue with it; of the shared one it gives back what it has."""
+        engine = self.bench.enter()
+        engine.consumers.close(self.subscriptions[SHARED].consumer, RELEASED)
+        engine.delete_queue(self.subscriptions["own"].consumer.queue)
+        engine.sessions.drop(self.stored)
 
     def take_over(self) -> None:
         """Go on where the session was before a restart."""

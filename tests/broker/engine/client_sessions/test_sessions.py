@@ -483,6 +483,15 @@ def test_who_sent_from_a_shared_queue_is_forgotten_with_his_session(bench: Bench
 # -- queues with rules -------------------------------------------------------------------------------------------------
 
 
+def sending_to(bench: Bench, credit: int, *bodies: bytes, **more: bytes) -> Sending:
+    """A session that takes so many of these messages, one after the other."""
+    sending = bench.attach(Sending(bench, opened(bench)), "t.a", MULTICAST, durable_name="q", counted=True)
+    bench.grant(sending, credit)
+    for body in bodies:
+        bench.sent("t.a", body, routing_type=MULTICAST, **more)
+    return sending
+
+
 def in_flight(bench: Bench) -> list[bytes]:
     """What is in flight to the session, by its packet ids, as far as the queue still has it."""
     session, queue = found(bench), bench.queue("q")
@@ -494,10 +503,7 @@ def in_flight(bench: Bench) -> list[bytes]:
 
 def test_a_ring_evicts_nothing_in_flight_after_a_restart() -> None:
     bench = Bench({"match": "t.a", "default-ring-size": 2})
-    sending = bench.attach(Sending(bench, opened(bench)), "t.a", MULTICAST, durable_name="q", counted=True)
-    bench.enter().consumers.grant(sending.consumer, 2)
-    for body in (b"1", b"2", b"3", b"4"):
-        bench.sent("t.a", body, routing_type=MULTICAST)
+    sending = sending_to(bench, 2, b"1", b"2", b"3", b"4")
     assert sending.take() == [b"1", b"2"]
     bench = bench.restart()
     assert sorted(bench.bodies("q")) == [b"1", b"2", b"3", b"4"]
@@ -509,10 +515,7 @@ def test_a_ring_evicts_nothing_in_flight_after_a_restart() -> None:
 
 def test_a_value_in_flight_is_not_replaced_after_a_restart() -> None:
     bench = Bench({"match": "t.a", "default-last-value-key": "k"})
-    sending = bench.attach(Sending(bench, opened(bench)), "t.a", MULTICAST, durable_name="q", counted=True)
-    bench.enter().consumers.grant(sending.consumer, 1)
-    for body in (b"1", b"2", b"3"):
-        bench.sent("t.a", body, head=b"k:v\n", routing_type=MULTICAST)
+    sending_to(bench, 1, b"1", b"2", b"3", head=b"k:v\n")
     assert bench.places("q") == {b"1": "delivering", b"3": "ready"}
     bench = bench.restart()
     assert in_flight(bench) == [b"1"]
@@ -525,10 +528,7 @@ def test_a_value_in_flight_is_not_replaced_after_a_restart() -> None:
 def test_what_a_client_had_leaves_once_though_a_ring_is_too_long() -> None:
     """The power goes after RELEASED and before the removal; then the ring is cut."""
     bench = Bench({"match": "t.a", "default-ring-size": 1})
-    sending = bench.attach(Sending(bench, opened(bench)), "t.a", MULTICAST, durable_name="q", counted=True)
-    bench.enter().consumers.grant(sending.consumer, 1)
-    for body in (b"1", b"2"):
-        bench.sent("t.a", body, routing_type=MULTICAST)
+    sending = sending_to(bench, 1, b"1", b"2")
     bench.enter().sessions.released(sending.session, [1])
     bench.run()
     bench = bench.restart()

@@ -20,7 +20,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from broker.engine.delivery.redelivery import RELEASED
 from tests.broker.engine.client_sessions.session_client import MULTICAST, SHARED, Client
 from tests.broker.engine.engine_harness import Bench
 from tests.simulation.world import SCALE, check_accounts, check_counters
@@ -53,8 +52,7 @@ class Sessions(RuleBasedStateMachine):
             client.definition = definition
         else:
             client = self.clients[name] = Client(self.bench, sessions.open(name, definition))
-            client.subscribe("own")
-            client.subscribe(SHARED)
+            client.subscribe()
         self.bench.run()
 
     @precondition(lambda self: self.clients)
@@ -62,10 +60,7 @@ class Sessions(RuleBasedStateMachine):
     def drop(self, data: st.DataObject) -> None:
         """A session ends, and its queue with it; of the shared one it gives back what it has."""
         client = self._client(data)
-        engine = self.bench.enter()
-        engine.consumers.close(client.subscriptions[SHARED].consumer, RELEASED)
-        engine.delete_queue(client.subscriptions["own"].consumer.queue)
-        engine.sessions.drop(client.stored)
+        client.drop()
         del self.clients[client.stored.name]
         self.bench.run()
 
@@ -90,16 +85,7 @@ class Sessions(RuleBasedStateMachine):
         """A client has a message for good, has it and says so, or refuses it."""
         client = data.draw(st.sampled_from([c for c in self.clients.values() if c.sent]))
         id = data.draw(st.sampled_from(sorted(client.sent)))
-        subscription, message = client.sent.pop(id)
-        engine = self.bench.enter()
-        if how == "returned":
-            engine.sessions.in_flight.returned(client.stored, [message], [id])
-            engine.consumers.give_back(subscription.consumer, message.id, RELEASED)
-        else:
-            if how == "released":
-                client.released.add(id)
-                engine.sessions.released(client.stored, [id])
-            engine.consumers.acknowledge(subscription.consumer, message.id)
+        client.settle(id, how)
         self.bench.run()
 
     @precondition(lambda self: any(client.released for client in self.clients.values()))
@@ -156,8 +142,7 @@ class Sessions(RuleBasedStateMachine):
             before, stored = self.clients[name], sessions.get(name)
             assert stored is not None
             self.clients[name] = client = Client(self.bench, stored)
-            client.subscribe("own")
-            client.subscribe(SHARED)
+            client.subscribe()
             client.take_over()
             assert client.known() == before.known(), name
         self.bench.run()

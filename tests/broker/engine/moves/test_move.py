@@ -137,20 +137,6 @@ def test_without_room_on_the_disk_the_message_stays_and_is_moved_later() -> None
     assert (len(again.bodies("ExpiryQueue")), again.bodies("a")) == (count, [])
 
 
-def test_without_room_on_the_disk_a_dead_letter_stays() -> None:
-    bench = Bench({"match": "a", "max-delivery-attempts": 1})
-    running = SimBroker(bench.broker.config, files=SimFiles(capacity=100 << 10))
-    bench = Bench(running=running)
-    messages = [bench.sent("a", b"%d" % n * 500)[0] for n in range(12)]
-    fill(bench, "b")
-    bench.nack(bench.take("a"), *messages)
-    moved = len(bench.bodies("DLQ"))
-    assert 0 < moved < 12
-    assert moved + len(bench.bodies("a")) == 12
-    again = bench.restart()
-    assert (len(again.bodies("DLQ")), len(again.bodies("a"))) == (moved, 12 - moved)
-
-
 def test_a_move_over_two_entries_is_a_defect(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is called within a move and asks for room could end the entry; then nothing of it may stay."""
     (message,) = bench.sent("a", b"1")
