@@ -96,7 +96,6 @@ class SlowConsumers:
             return
         rate = settled * unit // max(now - before.at, 1)
         consumer.note(self._state.notes, "CONSUMER_SLOW")
-        kill = settings.slow_consumer_policy is SlowConsumerPolicy.KILL
         self._state.report(
             "consumer.slow",
             queue=queue.name,
@@ -105,15 +104,11 @@ class SlowConsumers:
             rate=rate,
             policy=settings.slow_consumer_policy.value,
         )
-        if kill:
+        if settings.slow_consumer_policy is SlowConsumerPolicy.KILL:
             unit_name = settings.slow_consumer_threshold_measurement_unit.value.lower().replace("_", " ")
-            closing.end(
-                self._state,
-                consumer,
-                LOST,
-                f"slow consumer: {rate} {unit_name} of queue {queue.name},"
-                f" expected at least {settings.slow_consumer_threshold}",
-            )
+            least = settings.slow_consumer_threshold
+            why = f"slow consumer: {rate} {unit_name} of queue {queue.name}, expected at least {least}"
+            closing.end(self._state, consumer, LOST, why)
 
 
 def _is_busy(consumer: Consumer) -> bool:

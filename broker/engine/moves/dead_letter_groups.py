@@ -80,14 +80,6 @@ _FIELDS: Final = {name: name.replace("-", "_") for name in NAMES}
 _NO_NOTES: Final[Notes] = {}
 
 
-def _origin(notes: Notes) -> object:
-    return notes.get(ORIG_QUEUE) or notes.get(ORIG_ADDRESS, "")
-
-
-def _first_origin(notes: Notes) -> object:
-    return notes.get(DL_FIRST_QUEUE) or notes.get(DL_FIRST_ADDRESS, "")
-
-
 def _words(notes: Notes) -> object:
     if notes.get(DL_REASON) == _EXPIRED:
         return ""
@@ -101,8 +93,8 @@ def _hour(notes: Notes) -> object:
 
 _VALUES: Final[Mapping[str, Callable[[Notes], object]]] = {
     "reason": lambda notes: notes.get(DL_REASON, ""),
-    "origin": _origin,
-    "first-origin": _first_origin,
+    "origin": lambda notes: notes.get(ORIG_QUEUE) or notes.get(ORIG_ADDRESS, ""),
+    "first-origin": lambda notes: notes.get(DL_FIRST_QUEUE) or notes.get(DL_FIRST_ADDRESS, ""),
     "words": _words,
     "hour": _hour,
 }

@@ -17,7 +17,7 @@ from broker.engine.model.settings import AddressFullPolicy
 from broker.engine.moves import move, transfer
 from broker.engine.moves.move import Destination
 from broker.engine.queues import arrival
-from broker.engine.queues.address import Address, Targets
+from broker.engine.queues.address import Address
 from broker.engine.queues.state import State
 from broker.engine.routing import registry
 from store.counted import counted
@@ -64,9 +64,22 @@ def insert(state: State, id: bytes, target: str, items: Sequence[Insertion]) -> 
         need = size_of(durable) + move.COPY_OVERHEAD_BYTES * len(durable)
         arrival.reserve_bytes(state, need, essential=False)
     done = Inserted()
+    last: Message | None = None  # to remember the run's id with: its last durable message, if it has any
     state.atomic = True
     try:
-        last = _insert_all(state, address, targets, items, done)
+        for item in items:
+            message = item.message
+            takers = move.keepers(targets, message)
+            if takers is None:
+                done.refused[transfer.NO_QUEUE] = done.refused.get(transfer.NO_QUEUE, 0) + 1
+                continue
+            arrival.publish(state, state.addresses[message.header.address], [message], takers, checked=False)
+            done.inserted += 1
+            queues = takers[0] + takers[1]
+            if item.count is not None and len(queues) == 1:  # else nothing says on which of them it failed
+                arrival.note_attempts(state, queues[0], [message], item.count)
+            if last is None or message.header.durable or not last.header.durable:
+                last = message
         if last is not None and address.settings.id_cache_size > 0:
             state.duplicates.remember(address, [(last, id)])
     finally:
@@ -86,27 +99,6 @@ def foresee(state: State, id: bytes, target: str, items: Sequence[Insertion]) ->
         else:
             done.inserted += 1
     return done
-
-
-def _insert_all(
-    state: State, address: Address, targets: Targets, items: Sequence[Insertion], done: Inserted
-) -> Message | None:
-    """Insert the messages; returns the one to remember the run's id with: its last durable one, if it has any."""
-    last: Message | None = None
-    for item in items:
-        message = item.message
-        takers = move.keepers(targets, message)
-        if takers is None:
-            done.refused[transfer.NO_QUEUE] = done.refused.get(transfer.NO_QUEUE, 0) + 1
-            continue
-        arrival.publish(state, state.addresses[message.header.address], [message], takers, checked=False)
-        done.inserted += 1
-        queues = takers[0] + takers[1]
-        if item.count is not None and len(queues) == 1:  # else nothing says on which of them it failed
-            arrival.note_attempts(state, queues[0], [message], item.count)
-        if last is None or message.header.durable or not last.header.durable:
-            last = message
-    return last
 
 
 def check_room(state: State, address: Address) -> None:

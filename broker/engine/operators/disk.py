@@ -11,6 +11,7 @@ A disk that is really full is another matter: the journal detects that itself (`
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 from broker.engine.queues.removal import release, unblock
@@ -27,48 +28,41 @@ def exceeded(disk: Disk, usage_max: int, free_min: int) -> bool:
     return 0 <= usage_max <= disk.percent
 
 
+@dataclass(slots=True, eq=False)
 class DiskWatch:
-    """Checks the disk periodically; `space` returns its used and free bytes, or raises OSError."""
+    """Checks the disk every `period` ms; `space` returns its used and free bytes, or raises OSError."""
 
-    def __init__(
-        self,
-        state: State,
-        space: Callable[[], tuple[int, int]],
-        *,
-        usage_max: int,
-        free_min: int,
-        period: int,
-    ) -> None:
-        self._state = state
-        self._space = space
-        self._usage_max = usage_max
-        self._free_min = free_min
-        self._period = period
+    state: State
+    space: Callable[[], tuple[int, int]]
+    _: KW_ONLY
+    usage_max: int
+    free_min: int
+    period: int
 
     def start(self) -> None:
         """Check now, and every `period` ms from now on.  Call within a tick."""
-        if self._usage_max < 0 and self._free_min < 0:
+        if self.usage_max < 0 and self.free_min < 0:
             return
         self.look()
-        if self._period > 0:
-            self._state.alarms.at(_ALARM, self._state.now + self._period, self.start)
+        if self.period > 0:
+            self.state.alarms.at(_ALARM, self.state.now + self.period, self.start)
 
     def look(self) -> None:
         """Check the disk, and stop or release producers."""
-        disk = self._state.usage.disk
+        disk = self.state.usage.disk
         try:
-            disk.used_bytes, disk.free_bytes = self._space()
+            disk.used_bytes, disk.free_bytes = self.space()
         except OSError as error:  # the last result still holds; the journal notices whether the disk works
-            self._state.report("disk.unseen", error=str(error))
+            self.state.report("disk.unseen", error=str(error))
             return
-        full = exceeded(disk, self._usage_max, self._free_min)
+        full = exceeded(disk, self.usage_max, self.free_min)
         if full is disk.full:
             return
         disk.full = full
         if full:
-            self._state.report("disk.full", percent=disk.percent, free=disk.free_bytes)
+            self.state.report("disk.full", percent=disk.percent, free=disk.free_bytes)
             return
-        self._state.report("disk.room", percent=disk.percent, free=disk.free_bytes)
-        unblock(self._state)
+        self.state.report("disk.room", percent=disk.percent, free=disk.free_bytes)
+        unblock(self.state)
         waiting, disk.waiting = disk.waiting, {}
-        release(self._state, waiting)
+        release(self.state, waiting)

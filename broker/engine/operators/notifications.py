@@ -60,13 +60,8 @@ class Notifications(Watcher):
         self._state.notes.listening = address is not None and any(self._state.bindings.targets(address))
 
     def address_made(self, address: Address) -> None:
-        self._state.notes.add(
-            "ADDRESS_ADDED",
-            {
-                "_AMQ_Address": address.name,
-                "_AMQ_Routing_Type": ",".join(sorted(t.name for t in address.routing_types)),
-            },
-        )
+        types = ",".join(sorted(t.name for t in address.routing_types))
+        self._state.notes.add("ADDRESS_ADDED", {"_AMQ_Address": address.name, "_AMQ_Routing_Type": types})
         if address.name == NOTIFICATIONS:
             self.settle()
 
