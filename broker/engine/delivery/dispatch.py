@@ -58,7 +58,13 @@ def _serve(state: State, queue: Queue) -> None:
             takers = [c for c in queue.consumers if c.credit > 0 and not c.paused]
         if queue.tail is not None:
             depage.refill(state, queue, takers)
-        _hand_out(state, queue, takers)
+        more = False
+        for group in _by_priority(takers):
+            more = _serve_group(state, queue, group)
+            if more or not queue.ready:
+                break
+        if more and queue.ready:
+            state.dirty_later[queue] = None
         if queue.tail is not None and depage.more(queue, takers):
             state.dirty_later[queue] = None
     if queue.kind is not None:
@@ -93,16 +99,6 @@ def _first(consumer: Consumer, count: int, size: int) -> list[Message]:
         if size <= 0:
             break
     return run
-
-
-def _hand_out(state: State, queue: Queue, takers: list[Consumer]) -> None:
-    more = False
-    for group in _by_priority(takers):
-        more = _serve_group(state, queue, group)
-        if more or not queue.ready:
-            break
-    if more and queue.ready:
-        state.dirty_later[queue] = None
 
 
 def _by_priority(takers: list[Consumer]) -> list[list[Consumer]]:

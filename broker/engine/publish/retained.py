@@ -31,6 +31,7 @@ from broker.engine.queues.state import State
 from broker.engine.routing import registry
 from store.record import RemovalReason
 
+_MULTICAST: Final = RoutingType.MULTICAST
 _ID: Final[Callable[[Message], int]] = attrgetter("id")
 
 
@@ -131,7 +132,11 @@ class Retained:
         node = self._find(address.name)
         old = None if node is None else node.message
         self._check_room(message, old)
-        queue = self.queue or self._make()
+        queue = self.queue
+        if queue is None:
+            home = registry.create_address(self._state, RETAINED, {_MULTICAST}, internal=True)
+            queue = registry.create_queue(self._state, home, RETAINED, _MULTICAST, durable=True, internal=True)
+            self._own(queue)
         arrival.reserve(self._state, [message], essential=False)
         arrival.keep(self._state, queue, message)
         queue.address.charge([message])
@@ -217,18 +222,11 @@ class Retained:
 
     # -- the queue -------------------------------------------------------------------------------------------------
 
-    def _make(self) -> Queue:
-        multicast = RoutingType.MULTICAST
-        address = registry.create_address(self._state, RETAINED, {multicast}, internal=True)
-        queue = registry.create_queue(self._state, address, RETAINED, multicast, durable=True, internal=True)
-        return self._own(queue)
-
-    def _own(self, queue: Queue) -> Queue:
+    def _own(self, queue: Queue) -> None:
         queue.internal_owner = self
         queue.refresh()
         queue.configured = queue.address.configured = True
         self.queue = queue
-        return queue
 
     def restore(self) -> None:
         """Index the restored messages, after everything else was restored.

@@ -250,7 +250,8 @@ def _copy(state: State, divert: Divert, forward: Address, wanted: RoutingType | 
     head = message.head
     if divert.add or divert.remove:
         head = original.format.edited(head, divert.remove, divert.add)
-    if _transmits(state, forward) and original.address in state.addresses:
+    transmits = bool(state.transmission) and any([queue.name in state.transmission for queue in forward.queues])
+    if transmits and original.address in state.addresses:
         return Message.of(original, head, message.body)  # it waits there for another broker, unchanged
     header = original.copy(forward.name, move.origin(message, divert.name))
     header.expiration, header.expiry_source = forward.settings.expiration(original.expiration, state.now)
@@ -258,11 +259,6 @@ def _copy(state: State, divert: Divert, forward: Address, wanted: RoutingType | 
     header.routing_type = wanted
     header.attempts = original.attempts
     return Message.of(header, head, message.body)
-
-
-def _transmits(state: State, address: Address) -> bool:
-    """Whether an address has a transmission queue, whose messages go to another broker."""
-    return bool(state.transmission) and any([queue.name in state.transmission for queue in address.queues])
 
 
 def _leads(state: State, copies: list[Forward], passed: frozenset[str]) -> bool:

@@ -52,11 +52,6 @@ class _Found:
         self.refs = message.refs
         self.queues: list[Queue] = []
 
-    @property
-    def known(self) -> bool:
-        """Whether it is still on exactly these queues."""
-        return self.message.refs == self.refs == len(self.queues)
-
 
 class _Round:
     """One segment's cleaning."""
@@ -267,7 +262,8 @@ def _runs(slice: list[_Found], segment: int) -> list[tuple[MessageHeader, list[Q
     runs: list[tuple[MessageHeader, list[Queue], list[Message]]] = []
     for found in slice:
         message = found.message
-        if not found.known or message.segment != segment:
+        unchanged = message.refs == found.refs == len(found.queues)  # it is still on exactly these queues
+        if not unchanged or message.segment != segment:
             continue
         if runs and runs[-1][0] is message.header and runs[-1][1] == found.queues:
             runs[-1][2].append(message)

@@ -25,15 +25,11 @@ JUMP_MS_MIN: Final = 1_000
 IDS_MAX: Final = 10_000
 
 
-def _nobody(milliseconds: int) -> None:
-    pass
-
-
 class Steady:
     """The wall clock in ms, as the engine reads it once a tick; after a jump `follow` is called with its length."""
 
     def __init__(self, wall_ms: Callable[[], int], monotonic: Callable[[], float]) -> None:
-        self.follow: Callable[[int], None] = _nobody
+        self.follow: Callable[[int], None] = lambda jump: None
         self._wall_ms = wall_ms
         self._monotonic = monotonic
         self._apart = wall_ms() - int(monotonic() * 1000)

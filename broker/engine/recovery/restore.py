@@ -46,10 +46,6 @@ class Restored:
     redelivered: int = 0
 
 
-def _never(definition: definitions.QueueDefinition) -> bool:
-    return False
-
-
 #: The flag of a message in a group; the message's properties name the group.
 _GROUPED: Final = GROUPED << 16
 
@@ -105,7 +101,7 @@ class Fold:
         self,
         formats: dict[int, Format],
         space: Space,
-        pages: Callable[[definitions.QueueDefinition], bool] = _never,
+        pages: Callable[[definitions.QueueDefinition], bool] = lambda definition: False,
         *,
         bodies: Bodies,
         now: int = 0,
@@ -189,7 +185,9 @@ class Fold:
         """Return where to record the place of a message; None if it has to be in memory."""
         places = self.places.get(queue_id, _UNKNOWN)
         if places is _UNKNOWN:
-            places = self._places_of(queue_id)
+            definition = self.queues.get(queue_id)
+            places = Places() if definition is not None and self.pages(definition) else None
+            self.places[queue_id] = places
         return places if stored.facts.scheduled <= self.now and isinstance(stored.body, bytes) else None
 
     def _begin_run(self, stored: decode.Message, kind: int, encoded: bytes) -> None:
@@ -205,12 +203,6 @@ class Fold:
                 run.places.append(places)
         if (kind if run.held else kind & ~_GROUPED) & KIND_MASK != UNGROUPED:
             run.kind = 0  # no message has this kind: the next one is decoded too
-
-    def _places_of(self, queue_id: int) -> Places | None:
-        definition = self.queues.get(queue_id)
-        places = Places() if definition is not None and self.pages(definition) else None
-        self.places[queue_id] = places
-        return places
 
     def _copied(self, segment: int, buffer: bytes, offset: int) -> None:
         """Fold a COPIED record; counts and schedules follow it.  The earlier record may be gone or still be there."""
