@@ -146,16 +146,6 @@ def test_dead_letters_are_not_asked_for_their_id() -> None:
     assert bench.bodies("DLQ") == [b"0", b"1"]
 
 
-def test_the_ids_go_with_the_address(bench: Bench) -> None:
-    bench.sent("a", b"1", head=head("x"))
-    engine = bench.enter()
-    engine.delete_temporary(engine.addresses["a"])
-    bench.run()
-    bench = bench.restart()
-    bench.sent("a", b"2", head=head("x"))
-    assert bench.bodies("a") == [b"2"]
-
-
 @pytest.mark.parametrize("size", [duplicates.ID_BYTES_MAX, duplicates.ID_BYTES_MAX + 1, 10_000])
 def test_long_ids_are_remembered_by_their_digest(bench: Bench, size: int) -> None:
     bench.sent("a", b"1", head=head("x" * size))
@@ -164,28 +154,6 @@ def test_long_ids_are_remembered_by_their_digest(bench: Bench, size: int) -> Non
     assert bench.bodies("a") == [b"1", b"3"]
     seen = bench.engine._state.duplicates._seen[bench.engine.addresses["a"].id]
     assert max(map(len, seen.ids)) <= duplicates.ID_BYTES_MAX
-
-
-def test_remembered_ids_are_copied_forward_so_that_their_segments_can_go() -> None:
-    """Ids are remembered while their messages are long gone, and much other traffic passes."""
-    bench = Bench({"match": "a", "id-cache-size": 100})
-    taker = bench.take("a")
-    for number in range(50):
-        bench.sent("a", b"%d" % number, head=head(str(number)))
-    bench.ack(taker, *taker.taken)
-    first = bench.engine.journal.segment
-    other = bench.take("b")
-    for _ in range(60):
-        bench.sent("b", *[b"x" * 1024] * 16)
-        bench.ack(other, *other.taken)
-        other.taken.clear()
-        bench.broker.advance(1_000)
-    space = bench.engine.journal.space
-    assert min(space.segments) > first
-    bench = bench.restart()
-    assert ids(bench, "a") == 50
-    bench.sent("a", b"again", head=head("7"))
-    assert bench.bodies("a") == []
 
 
 def test_the_order_of_ids_survives_copying() -> None:
@@ -216,6 +184,7 @@ def passed_on(
     *numbers: int,
     broker: int = 0,
     user: str = "link",
+    head: bytes = b"",
     tx: Transaction | None = None,
     **more: Any,
 ) -> None:
@@ -223,7 +192,7 @@ def passed_on(
     engine = bench.enter()
     address, queue = destinations.destination(engine._state, name, RoutingType.ANYCAST)
     header = bench.header(address.name, routing_type=RoutingType.ANYCAST, user=user, **more)
-    messages = [Message(header, b"", b"%d" % number) for number in numbers]
+    messages = [Message(header, head, b"%d" % number) for number in numbers]
     send = Send(address, queue, RoutingType.ANYCAST, messages)
     send.link_ids = {message: link_id(number, broker) for message, number in zip(messages, numbers, strict=True)}
     if tx is None:
@@ -300,34 +269,24 @@ def test_an_address_remembers_so_many_link_ids(bench: Bench) -> None:
 
 @interpreted
 @pytest.mark.parametrize("restart", [False, True])
-def test_brokers_do_not_push_out_each_other_s_ids(monkeypatch: pytest.MonkeyPatch, restart: bool) -> None:
-    """One that is away for long, and will send again, while others go on."""
+@pytest.mark.parametrize(
+    ("sender", "others"),
+    [({"broker": 1}, [{"broker": 2}, {"broker": 1, "user": "other"}]), ({"priority": 0}, [{"priority": 9}])],
+)
+def test_brokers_users_and_priorities_do_not_push_out_each_other_s_ids(
+    monkeypatch: pytest.MonkeyPatch, restart: bool, sender: dict[str, Any], others: list[dict[str, Any]]
+) -> None:
+    """One that is away for long, and will send again, while others go on; what is more urgent goes first."""
     monkeypatch.setattr(duplicates, "LINK_IDS_MAX", 3)
     bench = Bench({"match": "a"})
-    passed_on(bench, "a", 1, 2, 3, broker=1)
-    passed_on(bench, "a", *range(20), broker=2)
-    passed_on(bench, "a", *range(20), broker=1, user="other")
+    passed_on(bench, "a", 1, 2, 3, **sender)
+    for other in others:
+        passed_on(bench, "a", *range(20), **other)
     if restart:
         bench = bench.restart()
-    assert ids(bench, "a") == 9
+    assert ids(bench, "a") == 3 + 3 * len(others)
     before = bench.queue("a").message_count
-    passed_on(bench, "a", 1, 2, 3, broker=1)
-    assert bench.queue("a").message_count == before
-
-
-@interpreted
-@pytest.mark.parametrize("restart", [False, True])
-def test_priorities_do_not_push_out_each_other_s_ids(monkeypatch: pytest.MonkeyPatch, restart: bool) -> None:
-    """What nobody answered is sent again only after all that is more urgent, however much that is."""
-    monkeypatch.setattr(duplicates, "LINK_IDS_MAX", 3)
-    bench = Bench({"match": "a"})
-    passed_on(bench, "a", 1, 2, 3, priority=0)
-    passed_on(bench, "a", *range(10, 30), priority=9)
-    if restart:
-        bench = bench.restart()
-    assert ids(bench, "a") == 6
-    before = bench.queue("a").message_count
-    passed_on(bench, "a", 1, 2, 3, priority=0)
+    passed_on(bench, "a", 1, 2, 3, **sender)
     assert bench.queue("a").message_count == before
 
 
@@ -364,30 +323,36 @@ def test_in_a_transaction_what_is_known_is_left_out_and_the_rest_is_taken(bench:
 def test_a_client_s_id_does_not_count_on_a_message_of_a_link(bench: Bench) -> None:
     """It did where its client is connected."""
     bench.sent("a", b"1", head=head("x"))
-    engine = bench.enter()
-    address, queue = destinations.destination(engine._state, "a", RoutingType.ANYCAST)
-    message = Message(bench.header("a", routing_type=RoutingType.ANYCAST), head("x"), b"2")
-    send = Send(address, queue, RoutingType.ANYCAST, [message])
-    send.link_ids = {message: link_id(2)}
-    assert not engine.publish([send]).refusals
-    bench.run()
+    passed_on(bench, "a", 2, head=head("x"))
     assert bench.bodies("a") == [b"1", b"2"]
 
 
-def test_link_ids_go_with_the_address(bench: Bench) -> None:
-    passed_on(bench, "a", 1)
-    engine = bench.enter()
-    engine.delete_temporary(engine.addresses["a"])
-    bench.run()
-    assert not engine._state.duplicates._places
-    bench = bench.restart()
-    passed_on(bench, "a", 1)
-    assert bench.bodies("a") == [b"1"]
+def test_the_ids_go_with_the_address(bench: Bench) -> None:
+    for _ in range(2):
+        bench.sent("a", b"1", head=head("x"))
+        passed_on(bench, "a", 2)
+        assert bench.bodies("a") == [b"1", b"2"]
+        engine = bench.enter()
+        engine.delete_temporary(engine.addresses["a"])
+        bench.run()
+        assert not engine._state.duplicates._places
+        bench = bench.restart()
 
 
-def test_link_ids_are_copied_forward(bench: Bench) -> None:
+@pytest.mark.parametrize("links", [False, True])
+def test_remembered_ids_are_copied_forward_so_that_their_segments_can_go(links: bool) -> None:
+    """Ids are remembered while their messages are long gone, and much other traffic passes."""
+    bench = Bench({"match": "a", "id-cache-size": 100})
+
+    def send(number: int) -> None:
+        if links:
+            passed_on(bench, "a", number)
+        else:
+            bench.sent("a", b"%d" % number, head=head(str(number)))
+
     taker = bench.take("a")
-    passed_on(bench, "a", *range(50))
+    for number in range(50):
+        send(number)
     bench.ack(taker, *taker.taken)
     first = bench.engine.journal.segment
     other = bench.take("b")
@@ -399,7 +364,8 @@ def test_link_ids_are_copied_forward(bench: Bench) -> None:
     assert min(bench.engine.journal.space.segments) > first
     bench = bench.restart()
     assert ids(bench, "a") == 50
-    passed_on(bench, "a", *range(51))
+    for number in range(51):
+        send(number)
     assert bench.bodies("a") == [b"50"]
 
 

@@ -17,14 +17,20 @@ from tests.support.sim_files import refusing
 MULTICAST = RoutingType.MULTICAST
 
 
-def limited(messages_max: int, *, drop_oldest: bool, durable: bool = True) -> Bench:
-    bench = Bench()
-    engine = bench.enter()
-    address = registry.create_address(engine._state, "t", {MULTICAST})
-    for name in ("q", "other"):
-        queue = registry.create_queue(engine._state, address, name, MULTICAST, durable=durable)
-        if name == "q":
-            alter.limit(engine._state, queue, messages_max, drop_oldest=drop_oldest)
+def limited(
+    messages_max: int,
+    *settings: dict[str, object],
+    drop_oldest: bool,
+    durable: bool = True,
+    others: tuple[str, ...] = ("other",),
+) -> Bench:
+    """A broker with queues on t, of which q has the limit."""
+    bench = Bench(*settings)
+    state = bench.enter()._state
+    address = registry.create_address(state, "t", {MULTICAST})
+    for name in ("q", *others):
+        registry.create_queue(state, address, name, MULTICAST, durable=durable)
+    alter.limit(state, bench.queue("q"), messages_max, drop_oldest=drop_oldest)
     bench.run()
     return bench
 
@@ -175,15 +181,9 @@ def test_what_nobody_who_is_there_takes_is_unrouted() -> None:
 
 
 def full(messages_max: int, *, drop_oldest: bool = False, durable: bool = True) -> Bench:
-    """The same on an address that pages beyond two messages, and reads back one at a time."""
+    """The same on an address that pages beyond two messages, and reads back one at a time; without another queue."""
     rules = {"match": "t", "address-full-policy": "PAGE", "max-size-messages": 2, "max-read-page-messages": 8}
-    bench = Bench(rules)
-    engine = bench.enter()
-    address = registry.create_address(engine._state, "t", {MULTICAST})
-    queue = registry.create_queue(engine._state, address, "q", MULTICAST, durable=durable)
-    alter.limit(engine._state, queue, messages_max, drop_oldest=drop_oldest)
-    bench.run()
-    return bench
+    return limited(messages_max, rules, others=(), drop_oldest=drop_oldest, durable=durable)
 
 
 def numbers(first: int, last: int) -> list[bytes]:

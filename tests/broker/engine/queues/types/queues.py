@@ -18,3 +18,9 @@ def grouped(bench: Bench, name: str, group: str, *bodies: bytes, closes: bool = 
     """Send messages of a group."""
     head = b"JMSXGroupID:%b\n" % group.encode() + (b"JMSXGroupSeq:-1\n" if closes else b"")
     return bench.sent(name, *bodies, head=head, group=group, closes_group=closes, **more)
+
+
+def without_scans() -> Bench:
+    """A broker that does not look for expired messages: they expire as they are handed out."""
+    section = Bench().broker.config.broker
+    return Bench(broker=section.model_copy(update={"message_expiry_scan_period": -1}))

@@ -10,7 +10,7 @@ from broker.engine.publish.send import Send
 from broker.engine.queues.types.grouped import ENTERED_MAX, GroupedBacklog, bucket
 from broker.engine.routing import destinations
 from tests.broker.engine.engine_harness import Bench, Taker
-from tests.broker.engine.queues.types.queues import grouped, put
+from tests.broker.engine.queues.types.queues import grouped, put, without_scans
 from tests.simulation.world import check_accounts
 
 
@@ -87,8 +87,7 @@ def test_the_first_of_a_group_with_counted_deliveries() -> None:
 
 @pytest.mark.parametrize("apart", [False, True])
 def test_the_next_of_a_group_is_its_first_if_the_first_expires_as_it_is_handed_out(apart: bool) -> None:
-    section = Bench().broker.config.broker
-    bench = Bench(broker=section.model_copy(update={"message_expiry_scan_period": -1}))
+    bench = without_scans()
     bench.declare(group_first_key="first")
     grouped(bench, "q", "A", b"A0", expiration=bench.broker.now + 10)
     bench.broker.now += 20

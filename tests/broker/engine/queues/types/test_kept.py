@@ -9,7 +9,7 @@ from broker.engine.model.errors import AlreadyInUse
 from broker.engine.moves.transfer import MessageRange
 from broker.engine.queues.consumer import AckMode
 from tests.broker.engine.engine_harness import Bench, Taker
-from tests.broker.engine.queues.types.queues import grouped, put
+from tests.broker.engine.queues.types.queues import grouped, put, without_scans
 
 
 def test_everybody_gets_everything_once_and_it_stays(bench: Bench) -> None:
@@ -91,8 +91,7 @@ def test_messages_leave_by_expiry_and_by_an_operator(bench: Bench) -> None:
 
 
 def test_a_message_that_has_expired_is_not_shown() -> None:
-    section = Bench().broker.config.broker
-    bench = Bench(broker=section.model_copy(update={"message_expiry_scan_period": -1}))
+    bench = without_scans()
     bench.declare(non_destructive=True)
     put(bench, "q", b"brief", expiration=bench.broker.now + 10)
     put(bench, "q", b"kept")
@@ -105,8 +104,7 @@ def test_a_message_that_has_expired_is_not_shown() -> None:
 @pytest.mark.parametrize("others", [b"", b"kept"])
 def test_a_message_that_has_expired_is_shown_to_none_of_several(others: bytes) -> None:
     """It is in the run of each, and expires once."""
-    section = Bench().broker.config.broker
-    bench = Bench(broker=section.model_copy(update={"message_expiry_scan_period": -1}))
+    bench = without_scans()
     bench.declare(non_destructive=True)
     put(bench, "q", b"brief", expiration=bench.broker.now + 10)
     if others:
