@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Final
 
 from broker.engine.model.edit import UNCHANGED, Edit
+from broker.engine.model.row import kebab
 
 
 class TaskKind(StrEnum):
@@ -155,72 +156,56 @@ class Task:
 
     def definition(self) -> dict[str, object]:
         """The task as the journal stores it."""
-        request, progress = self.request, self.progress
+        request = self.request
         edit: dict[str, object] = {"remove": list(request.edit.remove), "add": dict(request.edit.add)}
         if request.edit.body is not None:
             edit["body"] = base64.b64encode(request.edit.body).decode()
         return {
             "name": str(self.id),
             "kind": request.kind.value,
-            "queue": request.queue,
+            "named": request.name,
             "queue-id": self.queue_id,
             "address": self.address,
-            "filter": request.filter,
-            "ids": list(request.ids),
-            "group": dict(request.group),
-            "target": request.target,
-            "first-origin": request.first_origin,
             "edit": edit if request.edit else {},
-            "dry-run": request.dry_run,
-            "rate": request.rate,
+            "group": dict(request.group),
             "by": dict(request.by),
-            "named": request.name,
-            "remove": request.remove,
             "created": self.created,
             "state": self.state.value,
             "ended": self.ended,
             "why": self.why,
-            "total": progress.total,
-            "looked-at": progress.looked_at,
-            "moved": progress.moved,
-            "refused": progress.refused,
-            "targets": progress.targets,
-            "last": progress.last,
-            "below": progress.below,
+            **{kebab(name): getattr(request, name) for name in _OF_REQUEST},
+            **{kebab(name): getattr(self.progress, name) for name in _OF_PROGRESS},
         }
+
+
+#: The fields that a definition has under their own names.
+_OF_REQUEST: Final = ("queue", "filter", "ids", "target", "first_origin", "dry_run", "rate", "remove")
+_OF_PROGRESS: Final = tuple(each.name for each in fields(Progress))
 
 
 def read_task(id: int, definition: Mapping[str, Any]) -> Task:
     """The inverse of `Task.definition`."""
     edit = definition["edit"]
     body = edit.get("body")
+    kind = TaskKind(definition["kind"])
+    own = {name: definition[kebab(name)] for name in _OF_REQUEST if kebab(name) in definition}
     request = TaskRequest(
-        kind=TaskKind(definition["kind"]),
-        queue=definition["queue"],
-        filter=definition["filter"],
-        ids=tuple(definition["ids"]),
+        **own | {"ids": tuple(definition["ids"])},
+        kind=kind,
         group=definition["group"],
-        target=definition["target"],
-        first_origin=definition["first-origin"],
         edit=Edit(tuple(edit.get("remove", ())), edit.get("add", {}), None if body is None else base64.b64decode(body)),
-        dry_run=definition["dry-run"],
-        rate=definition["rate"],
         by=definition["by"],
         name=definition.get("named", ""),
-        total=definition["total"] if TaskKind(definition["kind"]).named else 0,
-        remove=definition.get("remove", False),
+        total=definition["total"] if kind.named else 0,
     )
-    names = ("total", "looked-at", "moved", "refused", "targets", "last", "below")
-    progress = Progress(**{name.replace("-", "_"): definition[name] for name in names})
-    state = TaskState(definition["state"])
     return Task(
         id,
         request,
         definition["created"],
-        state,
+        TaskState(definition["state"]),
         definition["ended"],
         definition["why"],
-        progress,
+        Progress(**{name: definition[kebab(name)] for name in _OF_PROGRESS}),
         definition["queue-id"],
         definition["address"],
     )

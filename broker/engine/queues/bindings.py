@@ -8,6 +8,7 @@ clients that come and go on `news.#` do not slow down those that send to `orders
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from broker.engine.model.message import RoutingType
@@ -34,21 +35,11 @@ class Bindings:
 
     def bind(self, queue: Queue) -> None:
         """Bind a queue to its address.  Raises InvalidName for a pattern of too many words."""
-        address = queue.address
-        if self._syntax.routes(address.name):
-            self._wildcards.add(address.name, queue)
-            self._changed(address.name)
-        else:
-            address.targets_version = -1
+        self._change(queue, self._wildcards.add)
 
     def unbind(self, queue: Queue) -> None:
         """Unbind a queue from its address."""
-        address = queue.address
-        if self._syntax.routes(address.name):
-            self._wildcards.remove(address.name, queue)
-            self._changed(address.name)
-        else:
-            address.targets_version = -1
+        self._change(queue, self._wildcards.remove)
 
     def targets(self, address: Address) -> Targets:
         """The anycast and the multicast queues that messages sent to an address may enter."""
@@ -78,7 +69,12 @@ class Bindings:
             address.targets_version = self._version
         return current
 
-    def _changed(self, pattern: str) -> None:
+    def _change(self, queue: Queue, change: Callable[[str, Queue], None]) -> None:
+        pattern = queue.address.name
+        if not self._syntax.routes(pattern):
+            queue.address.targets_version = -1
+            return
+        change(pattern, queue)
         self._version += 1
         first = self._first_word(pattern)
         if self._syntax.is_wildcard(first) or len(self._by_word) >= FIRST_WORDS_MAX:
