@@ -156,7 +156,7 @@ def keeps(state: State, name: str, message: Message) -> bool:
     if keepers(state.bindings.targets(target), copy) is not None:
         return True
     queue = state.queues.get(name)
-    return queue is None or (queue.address is target and queue.accepts(copy))
+    return queue is None or (queue.address is target and keepers(([queue], []), copy) is not None)
 
 
 @dataclass(slots=True, eq=False)
@@ -203,7 +203,7 @@ def place_at(state: State, target: Address, message: Message, annotations: Annot
     None: the original must stay.
     """
     copy = copy_of(state, target, message, annotations)
-    targets = keepers(state.bindings.targets(target), copy) or _keep(state, target, copy)
+    targets = keepers(state.bindings.targets(target), copy) or _keep(state, target, message, copy)
     if targets is None:
         return None
     try:
@@ -242,16 +242,15 @@ def bring(state: State, run: Iterable[Placed], tell: Callable[[Message, Message]
             tell(placed.message, placed.copy)
 
 
-def _keep(state: State, target: Address, copy: Message) -> Targets | None:
+def _keep(state: State, target: Address, message: Message, copy: Message) -> Targets | None:
     """A durable anycast queue with the target's name, beside the multicast queues that get the copy anyway."""
     queue = state.queues.get(target.name)
     if queue is None:
         queue = create_queue(state, target, target.name, RoutingType.ANYCAST)
         state.report("move.queue_created", address=target.name, queue=queue.name)
-    if queue.address is target and queue.accepts(copy):
-        multicast = state.bindings.targets(target)[1]
-        return ([] if queue in multicast else [queue]), multicast
-    state.report("move.no_queue", address=target.name, message=copy.id)
+    if queue.address is target and keepers(([queue], []), copy) is not None:
+        return [queue], state.bindings.targets(target)[1]
+    state.report("move.no_queue", address=target.name, message=message.id)
     return None
 
 

@@ -85,12 +85,18 @@ def test_several_queues_on_the_target_take_turns_but_those_that_would_forget_a_m
     assert (bench.bodies("d1"), bench.bodies("d2")) == expected
 
 
-def test_a_topic_queue_of_the_targets_name_gets_a_message_once() -> None:
-    bench = Bench({"match": "a", "max-delivery-attempts": 1, "dead-letter-address": "dead"})
-    bench.declare("dead", routing_type=MULTICAST, durable=False)
-    messages = bench.sent("a", b"1")
-    bench.nack(bench.take("a"), *messages)
-    assert bench.bodies("dead") == [b"1"]
+@pytest.mark.parametrize("routing_type", RoutingType)
+def test_a_durable_message_stays_if_the_queue_of_the_targets_name_would_forget_it(routing_type: RoutingType) -> None:
+    bench = Bench({"match": "*", "max-delivery-attempts": 1, "dead-letter-address": "dead", "expiry-address": "dead"})
+    bench.declare("dead", routing_type=routing_type, durable=False)
+    failed, late = bench.sent("a", b"1") + bench.sent("b", b"2", expiration=bench.broker.now + 10)
+    bench.nack(bench.take("a"), failed)
+    assert not bench.engine.messages.may_die(bench.queue("a"), failed)
+    bench.broker.advance(10)
+    assert (bench.bodies("a"), bench.bodies("b"), bench.bodies("dead")) == ([b"1"], [b"2"], [])
+    assert [told["message"] for told in bench.broker.reported("move.no_queue")] == [failed.id, late.id]
+    bench.sent("b", b"3", durable=False, expiration=bench.broker.now - 1)
+    assert bench.bodies("dead") == [b"3"]
 
 
 def test_a_message_that_is_not_durable_may_go_to_a_queue_that_is_not() -> None:
