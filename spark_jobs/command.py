@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
 
@@ -50,8 +51,6 @@ _ID_MAX: Final = (1 << 63) - 1
 _DIGITS_MAX: Final = len(str(_ID_MAX))
 
 Command = TypeVar("Command", bound=Callable[..., object])
-#: What Spark runs: called with the session and a snapshot for each broker.
-Audit = Callable[..., Result]
 
 
 class Stop(click.ClickException):
@@ -197,37 +196,34 @@ def _list_options(fail_over: str) -> Callable[[Command], Command]:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What all audits have in common: the locations, how Spark runs, and where the result goes."""
+    """What all audits have in common: the locations, where the result goes, and how Spark runs.
+
+    Raises click.UsageError, Stop.
+    """
 
     journal: tuple[str, ...]
-    master: str | None
-    conf: dict[str, str]
-    spark_log: bool
-    delivery: Delivery
+    format_: str
+    out: Path | None
+    master: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    spark_log: bool = False
 
-    @classmethod
-    def of(
-        cls,
-        journal: tuple[str, ...],
-        format_: str,
-        out: Path | None,
-        master: str | None = None,
-        conf: dict[str, str] | None = None,
-        spark_log: bool = False,
-    ) -> Request:
-        """Raises click.UsageError, Stop."""
-        if not journal:
+    def __post_init__(self) -> None:
+        if not self.journal:
             raise click.UsageError("name the JOURNAL: a data directory, a journal directory, or a URI")
-        if format_ in TO_A_PATH and out is None:
-            raise click.UsageError(f"--format {format_} needs --out PATH")
-        if master is not None and not master.strip():
+        if self.format_ in TO_A_PATH and self.out is None:
+            raise click.UsageError(f"--format {self.format_} needs --out PATH")
+        if self.master is not None and not self.master.strip():
             raise click.UsageError("--master is empty: leave it out, or write local[*] or spark://HOST:PORT")
-        delivery = Delivery(format_, out)
         try:
-            delivery.check()
+            self.delivery.check()
         except OSError as error:
-            raise Stop(ExitStatus.USAGE, f"--out {out}: {error.filename}: {error.strerror}") from None
-        return cls(journal, master, conf or {}, spark_log, delivery)
+            raise Stop(ExitStatus.USAGE, f"--out {self.out}: {error.filename}: {error.strerror}") from None
+
+    @property
+    def delivery(self) -> Delivery:
+        """How the result is delivered."""
+        return Delivery(self.format_, self.out)
 
 
 def _options(kind: type[Options], start: Bound, end: Bound, **more: Any) -> Any:
@@ -279,10 +275,10 @@ def ledger(
     # `balance` is not an option: callers that can ask the running broker pass its answer (GET /api/v1/balance).
     from spark_jobs.audits import ledger as books
     from spark_jobs.audits.compare import BadComparison, Expected
-    from spark_jobs.audits.ledgers import OneJournalOnly, check_several, ledgers
+    from spark_jobs.audits.ledgers import check_several, ledgers
     from spark_jobs.audits.opening import BadBalance, check_target
 
-    request = Request.of(**running)
+    request = Request(**running)
     try:
         expected = None if balance is None else Expected.from_answer(balance)
         more = {"opening": opening, "save_balance": save_balance, "expected": expected}
@@ -292,19 +288,12 @@ def ledger(
     except (BadBalance, BadComparison) as error:
         raise Stop(ExitStatus.USAGE, str(error)) from None
 
-    def check(snapshots: Sequence[Snapshot]) -> None:
-        if len(snapshots) > 1:
-            try:
-                check_several(chosen)
-            except OneJournalOnly as error:
-                raise click.UsageError(str(error)) from None
-
     def audited(spark: SparkSession, *snapshots: Snapshot) -> Result:
         if len(snapshots) > 1:
             return ledgers(spark, snapshots, chosen)
         return books.ledger(spark, snapshots[0], chosen)
 
-    _run("ledger", request, audited, check=check)
+    _deliver(request, partial(_audited, "ledger", request, audited), several=lambda: check_several(chosen))
 
 
 @audit.command(epilog=STATUSES, short_help="Show which messages died, and why.")
@@ -320,7 +309,8 @@ def dlq(start: Bound, end: Bound, addresses: tuple[str, ...], top: int, fail_ove
     from spark_jobs.audits.dead_letters import dead_letters
 
     chosen = _options(Options, start, end, addresses=addresses, top=top, fail_over=fail_over)
-    _run("dlq", Request.of(**running), lambda spark, snapshot: dead_letters(spark, snapshot, chosen))
+    request = Request(**running)
+    _deliver(request, partial(_audited, "dlq", request, lambda spark, each: dead_letters(spark, each, chosen)))
 
 
 @audit.command(epilog=STATUSES, short_help="Show which messages expired unread.")
@@ -335,7 +325,8 @@ def expiry(
     from spark_jobs.audits import expiry as expired
 
     chosen = _options(Options, start, end, addresses=addresses, top=top, fail_over=fail_over)
-    _run("expiry", Request.of(**running), lambda spark, snapshot: expired.expiry(spark, snapshot, chosen))
+    request = Request(**running)
+    _deliver(request, partial(_audited, "expiry", request, lambda spark, each: expired.expiry(spark, each, chosen)))
 
 
 @audit.command(epilog=STATUSES, short_help="Show the history of one message.")
@@ -351,31 +342,25 @@ def trace(message_id: int, start: Bound, end: Bound, **running: Any) -> None:
     from spark_jobs.audits import trace as tracing
 
     chosen = _options(Options, start, end)
-    _deliver(Request.of(**running), lambda snapshot: tracing.trace(snapshot, message_id, chosen))
+    _deliver(Request(**running), lambda snapshot: tracing.trace(snapshot, message_id, chosen))
 
 
 # -- running -----------------------------------------------------------------------------------------------------------
 
 
-def _run(
-    name: str, request: Request, audit: Audit, *, check: Callable[[Sequence[Snapshot]], None] | None = None
-) -> NoReturn:
-    """Run an audit with Spark, deliver its result, and exit with its status.
+def _deliver(request: Request, audit: Callable[..., Result], *, several: Callable[[], None] | None = None) -> NoReturn:
+    """Run an audit, deliver its result, and exit with its status.
 
-    With `check`, it accepts the journals of several brokers; `check` may refuse them.
+    With `several`, it accepts the journals of several brokers; a ValueError of `several` refuses them.
     """
-    _deliver(request, lambda *snapshots: _audited(name, request, audit, *snapshots), check=check)
-
-
-def _deliver(
-    request: Request, audit: Callable[..., Result], *, check: Callable[[Sequence[Snapshot]], None] | None = None
-) -> NoReturn:
-    """Run an audit of one journal or several (`check`), deliver its result, and exit with its status."""
     with terminated_in_order():
         with ExitStack() as opened:
-            snapshots = _snapshots(request.journal, opened, several=check is not None)
-            if check is not None:
-                check(snapshots)
+            snapshots = _snapshots(request.journal, opened, several=several is not None)
+            if several is not None and len(snapshots) > 1:
+                try:
+                    several()
+                except ValueError as error:
+                    raise click.UsageError(str(error)) from None
             for note in [note for snapshot in snapshots for note in snapshot.notes]:
                 click.echo(clean(note), err=True)
             try:
@@ -412,7 +397,8 @@ def _snapshots(journal: Sequence[str], opened: ExitStack, *, several: bool) -> l
         raise Stop(ExitStatus.NO_JOURNAL, f"{where}: {error.strerror or error}") from None
 
 
-def _audited(name: str, request: Request, audit: Audit, *snapshots: Snapshot) -> Result:
+def _audited(name: str, request: Request, audit: Callable[..., Result], *snapshots: Snapshot) -> Result:
+    """Run an audit with Spark: called with the session and a snapshot for each broker."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

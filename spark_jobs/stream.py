@@ -156,12 +156,6 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """See reading.read."""
         return read(partition, self._options)
 
-    def commit(self, end: dict[str, str | int]) -> None:
-        """Nothing to release: the broker manages the journal's space."""
-
-    def stop(self) -> None:
-        """Nothing to release."""
-
 
 def _taken_back(offset: Offset, resumed: int) -> str:
     return (

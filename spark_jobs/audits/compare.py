@@ -38,27 +38,20 @@ class Expected:
             raise BadComparison(f"the broker's balance cannot be read: {error!r}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A queue for which journal and broker have different numbers of messages."""
-
-    queue_id: int
-    queue: str
-    address: str
-    journal: int
-    broker: int
-
-
-def differences(expected: Expected, books: Mapping[int, QueueBook]) -> list[Difference]:
-    """The queues that differ, largest difference first."""
-    found = []
+def differences(expected: Expected, books: Mapping[int, QueueBook]) -> list[dict[str, Any]]:
+    """The queues that differ, largest difference first, as rows of a table."""
+    found: list[dict[str, Any]] = []
     queues = {queue.queue_id: queue for queue in expected.queues}
     for id in {*queues, *books}:
-        queue, book = queues.get(id), books.get(id)
-        journal, broker = book.present if book else 0, queue.messages if queue else 0
-        if journal != broker:
-            name, address = (queue.name, queue.address) if queue else ("", "")
-            if book:
-                name, address = book.name or name, book.address or address
-            found.append(Difference(id, name, address, journal, broker))
-    return sorted(found, key=lambda each: (-abs(each.journal - each.broker), each.queue_id))
+        queue, book = queues.get(id, QueuePresent(id, "", "", 0)), books.get(id, QueueBook(id))
+        row = {
+            "queue": book.name or queue.name,
+            "address": book.address or queue.address,
+            "in the journal": book.present,
+            "in the broker": queue.messages,
+            "difference": book.present - queue.messages,
+            "queue id": id,
+        }
+        if row["difference"]:
+            found.append(row)
+    return sorted(found, key=lambda row: (-abs(row["difference"]), row["queue id"]))

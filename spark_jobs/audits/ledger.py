@@ -23,7 +23,7 @@ from spark_jobs.audits.history import ROWS_MAX, TYPES, History
 from spark_jobs.audits.opening import BadBalance, Balance
 from spark_jobs.audits.options import Options
 from spark_jobs.audits.reading import Journal
-from spark_jobs.audits.rules import Fault, Flow, Ids, QueueBook, QueueName, QueuePresent, Standing
+from spark_jobs.audits.rules import Ids, QueueBook, QueuePresent, Row
 from spark_jobs.audits.statement import Figures
 from spark_jobs.audits.tables import section
 from spark_jobs.journal.bounds import Bounds
@@ -33,8 +33,6 @@ from spark_jobs.journal.walk import UNKNOWN
 from spark_jobs.results import Coverage, Damage, Result, Section, Verdict
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from pyspark.sql import DataFrame, SparkSession
 
     from spark_jobs.journal.snapshot import Snapshot
@@ -171,13 +169,11 @@ class Ledger:
 
     def result(self) -> Result:
         """The complete result."""
-        options, names = self.options, self._names
-        self.journal.check_addresses({name.address for name in names.values()})
-        standings, oldest = self._standings()
-        books = rules.balance(self._flows(), standings, names.values())
-        books = {id: book for id, book in books.items() if options.wants(book.address or None)}
+        options, queues = self.options, self._queues
+        self.journal.check_addresses({queue.address for queue in queues.values()})
+        rules.balance(queues, queue_flows.flows(self.records).toArrow().to_pylist(), self._standings())
+        books = {id: book for id, book in queues.items() if options.wants(book.address or None)}
         figures = self._figures(books)
-        figures.oldest = oldest
         covered = self._coverage()
         verdict = rules.verdict(
             figures.fault_counts, books.values(), whole=covered.whole, differences=len(figures.differences or ())
@@ -198,31 +194,24 @@ class Ledger:
         )
 
     @cached_property
-    def _names(self) -> dict[int, QueueName]:
-        """The names of the queues, by id."""
-        found: dict[int, QueueName] = {}
-        for queue in self.opened.queues if self.opened else ():
-            found[queue.queue_id] = QueueName(queue.queue_id, queue.name, queue.address, False, queue.messages)
+    def _queues(self) -> dict[int, QueueBook]:
+        """The queues by id: names, and what they had in the opening balance."""
+        opened = self.opened.queues if self.opened else ()
+        found = {each.queue_id: QueueBook(each.queue_id, each.name, each.address, each.messages) for each in opened}
         for row in queue_flows.queue_names(self.told, self.outside).toArrow().to_pylist():
-            id, name, address = row["queue_id"], row["queue"] or "", row["address"] or ""
-            before = found.get(id, QueueName(id, name, address, False))
-            name, address = name or before.name, address or before.address
-            found[id] = replace(before, name=name, address=address, deleted=row["deleted"])
+            book = found.setdefault(row["queue_id"], QueueBook(row["queue_id"]))
+            book.name, book.address = row["queue"] or book.name, row["address"] or book.address
+            book.deleted = row["deleted"]
         return found
 
     def _rows(self, type: str) -> DataFrame:
         return self.told.where(F.col("record_type") == type)
 
-    def _flows(self) -> list[Flow]:
-        rows = queue_flows.flows(self.records).toArrow().to_pylist()
-        return [Flow(row["queue_id"], row["reason"] or "", row["entered"], row["left"]) for row in rows]
-
-    def _standings(self) -> tuple[list[Standing], dict[int, datetime]]:
-        """The number of messages in each state for each queue, and when the oldest present one entered."""
+    def _standings(self) -> list[Row]:
+        """The number of messages in each state for each queue, and when the oldest one entered."""
         rows = self.messages.where(F.col("state").isin(rules.PRESENT, rules.BEFORE)).groupBy("queue_id", "state")
-        found = collect(rows.agg(F.count("*").alias("n"), F.min("entered_time").alias("oldest"))).to_pylist()
-        oldest = {row["queue_id"]: row["oldest"] for row in found if row["state"] == rules.PRESENT}
-        return [Standing(row["queue_id"], row["state"], row["n"]) for row in found], oldest
+        counts = rows.agg(F.count("*").alias("messages"), F.min("entered_time").alias("oldest"))
+        return list(collect(counts).to_pylist())
 
     def _described(self) -> dict[str, str]:
         told = self.options.described(self.journal.snapshot.bounds)
@@ -250,9 +239,7 @@ class Ledger:
             counts = _counts(faults)
         worst = F.array_position(F.array(*map(F.lit, rules.FAULTS)), F.col("what"))
         worst_first = faults.orderBy(worst, "queue_id", "message_id").limit(options.top)
-        first = worst_first.toArrow().to_pylist() if counts else []
-        listed = [Fault(**{name: value for name, value in row.items() if value is not None}) for row in first]
-        figures = Figures(books, listed, counts)
+        figures = Figures(books, worst_first.toArrow().to_pylist() if counts else [], counts)
         figures.stored = sum(each["messages"] for each in self.stored)
         if options.expected is not None:
             asked = tuple(queue for queue in options.expected.queues if options.wants(queue.address))
@@ -263,9 +250,9 @@ class Ledger:
         """The journal's records of the listed messages."""
         if not figures.faults:
             return None
-        found = _told(self.journal, sorted({fault.message_id for fault in figures.faults}))
+        found = _told(self.journal, sorted({fault["message_id"] for fault in figures.faults}))
         figures.places = found.places()
-        table = found.table({id: name.name for id, name in self._names.items() if name.name})
+        table = found.table({id: book.name for id, book in self._queues.items() if book.name})
         return section("history", "The history of these messages", table, beyond=found.beyond)
 
     def _dropped(self) -> Section:

@@ -97,7 +97,6 @@ def check_several(options: LedgerOptions) -> None:
 def ledgers(spark: SparkSession, snapshots: Sequence[Snapshot], options: LedgerOptions) -> Result:
     """Run the audit.  More present messages than `fail_over` on all queues together exceed the threshold.
 
-
     Raises OneJournalOnly, OSError.
     """
     check_several(options)

@@ -38,7 +38,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import functions as F
 
@@ -47,6 +48,9 @@ from store.record import RemovalReason
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
+
+#: A row of a frame, by column.
+Row = Mapping[str, Any]
 
 #: The ways out of a queue, in the order in which they are shown.
 WAYS: Final = tuple(reason.word for reason in RemovalReason)
@@ -111,7 +115,7 @@ def death_fault(way: str) -> Column:
 
 @dataclass(slots=True)
 class QueueBook:
-    """One queue's side of the ledger: counts of messages."""
+    """One queue's side of the ledger: counts of messages, and when the oldest present one entered."""
 
     queue_id: int
     name: str = ""
@@ -122,6 +126,8 @@ class QueueBook:
     ways: dict[str, int] = field(default_factory=dict)
     outlived: int = 0
     present: int = 0
+    deleted: bool = False
+    oldest: datetime | None = None
 
     @property
     def out(self) -> int:
@@ -145,36 +151,6 @@ class QueueBook:
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
-    """Movements on a queue: `entered` and `left` count records; `reason` is why they left, "" for entries."""
-
-    queue_id: int
-    reason: str
-    entered: int
-    left: int
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """The number of messages of a queue in one state."""
-
-    queue_id: int
-    state: str
-    messages: int
-
-
-@dataclass(frozen=True, slots=True)
-class QueueName:
-    """A queue's name, its number of messages in the opening balance, and whether it was deleted."""
-
-    queue_id: int
-    name: str
-    address: str
-    deleted: bool = False
-    opening: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class QueuePresent:
     """The number of messages on a queue."""
 
@@ -184,48 +160,27 @@ class QueuePresent:
     messages: int
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """What is wrong with one message; `queue_id` is 0 if no particular queue is concerned.
+def balance(books: dict[int, QueueBook], flows: Iterable[Row], standings: Iterable[Row]) -> None:
+    """Enter into the books, by queue, what was counted.
 
-    `entered` and `left` say how often it did; for faults of deaths, `way` says how it died.
+    `flows` (queue_id, reason, entered, left) count records; entries have no reason.  `standings` (queue_id, state,
+    messages, oldest) count the messages in each state, and tell when the oldest entered.
     """
-
-    what: str
-    message_id: int
-    queue_id: int = 0
-    entered: int = 0
-    left: int = 0
-    way: str = ""
-
-
-def balance(flows: Iterable[Flow], standings: Iterable[Standing], names: Iterable[QueueName]) -> dict[int, QueueBook]:
-    """The books of all queues, by id."""
-    books: dict[int, QueueBook] = {}
-    deleted = set()
-
-    def book(queue_id: int) -> QueueBook:
-        return books.setdefault(queue_id, QueueBook(queue_id))
-
-    for queue in names:
-        found = book(queue.queue_id)
-        found.name, found.address, found.opening = queue.name, queue.address, queue.opening
-        if queue.deleted:
-            deleted.add(queue.queue_id)
     for flow in flows:
-        book(flow.queue_id).enqueued += flow.entered
-        if flow.left:
-            ways = book(flow.queue_id).ways
-            ways[flow.reason] = ways.get(flow.reason, 0) + flow.left
+        book = books.setdefault(flow["queue_id"], QueueBook(flow["queue_id"]))
+        book.enqueued += flow["entered"]
+        if flow["left"]:
+            book.ways[flow["reason"]] = book.ways.get(flow["reason"], 0) + flow["left"]
     for standing in standings:
-        found = book(standing.queue_id)
-        if standing.state == BEFORE:
-            found.before += standing.messages
-        elif standing.state == PRESENT and standing.queue_id in deleted:
-            found.outlived += standing.messages
-        elif standing.state == PRESENT:
-            found.present += standing.messages
-    return books
+        book = books.setdefault(standing["queue_id"], QueueBook(standing["queue_id"]))
+        if standing["state"] == BEFORE:
+            book.before += standing["messages"]
+        elif standing["state"] == PRESENT:
+            book.oldest = standing["oldest"]
+            if book.deleted:
+                book.outlived += standing["messages"]
+            else:
+                book.present += standing["messages"]
 
 
 def total(books: Iterable[QueueBook]) -> QueueBook:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
 from spark_jobs.audits import rules
-from spark_jobs.audits.compare import Difference
 from spark_jobs.audits.options import TOP_MAX
-from spark_jobs.audits.rules import Fault, QueueBook
+from spark_jobs.audits.rules import QueueBook, Row
 from spark_jobs.audits.tables import UTC, section
 from spark_jobs.results import Chart, Coverage, Figure, Section, Verdict
 from store.counted import counted
@@ -58,17 +56,16 @@ _DIFFERENCES: Final = pa.schema(
 class Figures:
     """The findings of a ledger.
 
-    `places` says where the records of a faulty (queue, message) are, as segment:offset.  `oldest` says when the oldest
-    present message of each queue entered it.
+    `faults` are the first rows of queue_flows.faults; `places` says where the records of a faulty (queue, message) are,
+    as segment:offset.
     """
 
     books: dict[int, QueueBook]
-    faults: list[Fault]
+    faults: list[Row]
     fault_counts: dict[str, int]
     places: Mapping[tuple[int, int], Sequence[str]] = field(default_factory=dict)
-    oldest: Mapping[int, datetime] = field(default_factory=dict)
     stored: int = 0
-    differences: list[Difference] | None = None
+    differences: list[dict[str, Any]] | None = None
 
 
 def counts(book: QueueBook) -> dict[str, int]:
@@ -97,7 +94,7 @@ def queues(figures: Figures, patterns_given: bool) -> Section:
             "queue": book.name or None,
             "address": book.address or None,
             **counts(book),
-            "oldest present": figures.oldest.get(book.queue_id),
+            "oldest present": book.oldest,
             "queue id": book.queue_id,
         }
         for book in books[:TOP_MAX]
@@ -125,17 +122,18 @@ def faults(figures: Figures) -> Section:
     """The listed faults, by message."""
     rows = []
     for fault in figures.faults:
-        book = figures.books.get(fault.queue_id)
+        id = fault["queue_id"]  # None: no particular queue is concerned
+        book = figures.books.get(id)
         rows.append(
             {
-                "fault": fault.what,
-                "message": fault.message_id,
+                "fault": fault["what"],
+                "message": fault["message_id"],
                 "queue": (book.name or None) if book else None,
-                "entered": fault.entered,
-                "left": fault.left,
-                "way": fault.way or None,
-                "where": ", ".join(figures.places.get((fault.queue_id, fault.message_id), ())) or None,
-                "queue id": fault.queue_id or None,
+                "entered": fault["entered"] or 0,
+                "left": fault["left"] or 0,
+                "way": fault["way"],
+                "where": ", ".join(figures.places.get((id or 0, fault["message_id"]), ())) or None,
+                "queue id": id,
             }
         )
     beyond = sum(figures.fault_counts.values()) - len(rows)
@@ -143,24 +141,12 @@ def faults(figures: Figures) -> Section:
     return section("faults", "Faults", pa.Table.from_pylist(rows, _FAULTS), beyond=beyond, note=note)
 
 
-def compared(found: Iterable[Difference], top: int) -> Section:
+def compared(found: list[dict[str, Any]], top: int) -> Section:
     """The queues for which journal and broker differ."""
-    listed = list(found)
-    rows = [
-        {
-            "queue": each.queue,
-            "address": each.address,
-            "in the journal": each.journal,
-            "in the broker": each.broker,
-            "difference": each.journal - each.broker,
-            "queue id": each.queue_id,
-        }
-        for each in listed[:top]
-    ]
-    note = "" if rows else "Journal and broker agree on every queue."
-    table = pa.Table.from_pylist(rows, _DIFFERENCES)
+    note = "" if found else "Journal and broker agree on every queue."
+    table = pa.Table.from_pylist(found[:top], _DIFFERENCES)
     return section(
-        "comparison", "Comparison with the running broker", table, beyond=max(0, len(listed) - len(rows)), note=note
+        "comparison", "Comparison with the running broker", table, beyond=max(0, len(found) - top), note=note
     )
 
 

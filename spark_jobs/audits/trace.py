@@ -42,19 +42,19 @@ _MESSAGES: Final = frozenset({RecordType.MESSAGE, RecordType.COPIED})
 _LINKS: Final = ("message_id", "origin_message_id")
 
 
-def trace(snapshot: Snapshot, message_id: int, options: Options, *, ids_max: int = IDS_MAX) -> Result:
+def trace(snapshot: Snapshot, message_id: int, options: Options) -> Result:
     """Run the audit.  For an unknown id, the history is empty, and a problem says so."""
     bounded = snapshot.within(options.bounds)
-    search = _Search(bounded, message_id, ids_max)
+    search = _Search(bounded, message_id)
     search.run()
     life = History(search.rows[:ROWS_MAX], max(0, len(search.rows) - ROWS_MAX))
     names = {id: name for id, name in search.names.items() if name is not None}
     problems = []
     if not any(message_id in (row["message_id"], row["new_message_id"]) for row in search.rows):
         problems.append(f"message {message_id} is not in the part of the journal that was read")
-    if len(search.ids) > ids_max:
-        problems.append(f"this message has more than {ids_max} ids; the others are left out")
-    ids = sorted(search.ids)[:ids_max]
+    if len(search.ids) > IDS_MAX:
+        problems.append(f"this message has more than {IDS_MAX} ids; the others are left out")
+    ids = sorted(search.ids)[:IDS_MAX]
     summary: dict[str, Figure] = {"message": message_id, "ids": len(ids), "records": len(search.rows)}
     if search.rows:
         summary["now"] = _end(search.rows, names)
@@ -79,14 +79,13 @@ class _Indexed:
 class _Search:
     """Finds the `rows` (history.COLUMNS) of a message, in order, all its `ids`, the `names` of queues, and `damage`."""
 
-    def __init__(self, snapshot: Snapshot, message_id: int, ids_max: int) -> None:
+    def __init__(self, snapshot: Snapshot, message_id: int) -> None:
         self.ids = {message_id}
         self.rows: list[Row] = []
         self.names: dict[int, str | None] = {}
         self.damage: list[Damage] = []
         self._refs = snapshot.segments
         self._bounds = snapshot.bounds
-        self._ids_max = ids_max
 
     def run(self) -> None:
         """Index all segments, and read them until there is no id left to look for."""
@@ -102,7 +101,7 @@ class _Search:
                 ids = {id for id in new if each.ids.may_have(id)}
                 if ids and index != looked_at:
                     wanted.setdefault(index, set()).update(ids)
-            if not wanted or len(self.ids) > self._ids_max:
+            if not wanted or len(self.ids) > IDS_MAX:
                 break
             looked_at = min(wanted)
             new = self._look(segments[looked_at].ref, wanted.pop(looked_at))
@@ -120,7 +119,7 @@ class _Search:
         if segment.lost:  # lost after it was indexed
             self.damage += _damage(segment, self._bounds)
         all_new: set[int] = set()
-        while ids and len(self.ids) <= self._ids_max:
+        while ids and len(self.ids) <= IDS_MAX:
             rows = [*self._about(segment, "message_id", ids, _TYPES, history.COLUMNS)]
             moved = self._about(segment, "origin_message_id", ids, _MESSAGES, _LINKS)
             self.rows += rows

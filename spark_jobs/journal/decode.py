@@ -64,14 +64,7 @@ class Selection:
         return np.flatnonzero(wanted)
 
 
-def decode(
-    data: bytes,
-    found: Walk,
-    selection: Selection,
-    *,
-    batch_rows: int = BATCH_ROWS,
-    batch_bytes: int = BATCH_BYTES,
-) -> Iterator[pa.RecordBatch]:
+def decode(data: bytes, found: Walk, selection: Selection) -> Iterator[pa.RecordBatch]:
     """The selected records of a segment, and its damage, as batches of the selected columns (schema.RECORDS).
 
     Each hole that may affect the range is a row of record type `damage` (segment, offset, position, count, text); these
@@ -79,7 +72,7 @@ def decode(
     """
     segment = Segment(data, found)
     yield from damage(segment, selection)
-    yield from rows(segment, selection.indices(found), selection, batch_rows=batch_rows, batch_bytes=batch_bytes)
+    yield from rows(segment, selection.indices(found), selection)
 
 
 def damage(segment: Segment, selection: Selection) -> Iterator[pa.RecordBatch]:
@@ -89,25 +82,18 @@ def damage(segment: Segment, selection: Selection) -> Iterator[pa.RecordBatch]:
         yield _damage(segment, holes, selection.schema)
 
 
-def rows(
-    segment: Segment,
-    records: Int64s,
-    selection: Selection,
-    *,
-    batch_rows: int = BATCH_ROWS,
-    batch_bytes: int = BATCH_BYTES,
-) -> Iterator[pa.RecordBatch]:
+def rows(segment: Segment, records: Int64s, selection: Selection) -> Iterator[pa.RecordBatch]:
     """The rows of these records of a segment (indices) for which the selection's conditions hold."""
     schema = selection.schema
-    for indices in _cut(segment, records, batch_rows, batch_bytes):
+    for indices in _cut(segment, records):
         batch = _narrowed(Batch(segment, indices), selection.conditions)
         arrays = [COLUMNS[name](batch) for name in selection.columns]
         whole = pa.RecordBatch.from_arrays(arrays, schema=schema)
         if selection.conditions:  # in a record about several messages, they may hold for only some of them
             held = [condition.holds(COLUMNS[condition.column](batch)) for condition in selection.conditions]
             whole = whole.filter(reduce(pc.and_, held))
-        for start in range(0, len(whole), batch_rows):
-            yield whole.slice(start, batch_rows)
+        for start in range(0, len(whole), BATCH_ROWS):
+            yield whole.slice(start, BATCH_ROWS)
 
 
 def _narrowed(batch: Batch, conditions: Sequence[Condition]) -> Batch:
@@ -118,7 +104,7 @@ def _narrowed(batch: Batch, conditions: Sequence[Condition]) -> Batch:
     return batch
 
 
-def _cut(segment: Segment, indices: Int64s, batch_rows: int, batch_bytes: int) -> Iterator[Int64s]:
+def _cut(segment: Segment, indices: Int64s) -> Iterator[Int64s]:
     """The records of one batch after another: at most this number of rows and bytes, or a single record."""
     counts = np.ones(len(indices), np.int64)
     offsets = segment.walk.offsets[indices]
@@ -130,8 +116,8 @@ def _cut(segment: Segment, indices: Int64s, batch_rows: int, batch_bytes: int) -
     following = np.append(segment.walk.offsets[1:], segment.walk.end)[indices]
     start = 0
     while start < len(indices):
-        by_rows = np.searchsorted(rows, rows[start] - counts[start] + batch_rows, "right")
-        by_bytes = np.searchsorted(following, offsets[start] + batch_bytes, "right")
+        by_rows = np.searchsorted(rows, rows[start] - counts[start] + BATCH_ROWS, "right")
+        by_bytes = np.searchsorted(following, offsets[start] + BATCH_BYTES, "right")
         end = max(int(min(by_rows, by_bytes)), start + 1)
         yield indices[start:end]
         start = end

@@ -29,9 +29,7 @@ _PADDING_MAX: Final = 7
 Stray = tuple[int, int, int]
 
 
-def record_offsets(
-    source: Source, entries: Sequence[EntryHead], together_min: int = TOGETHER_MIN
-) -> tuple[Int64s, Int64s, list[Stray]]:
+def record_offsets(source: Source, entries: Sequence[EntryHead]) -> tuple[Int64s, Int64s, list[Stray]]:
     """Where the records of entries begin, how many each entry has, and which cannot be found.
 
     If a record's length leads out of its entry, the records after it in the entry are lost.
@@ -41,7 +39,7 @@ def record_offsets(
     counts = np.array([entry.count for entry in entries], np.int64)
     if (counts * HEAD.size <= ends - starts).all():
         try:
-            offsets, reached = _follow(source, starts, counts, together_min)
+            offsets, reached = _follow(source, starts, counts)
         except (IndexError, StructError):
             return _follow_warily(source.data, entries)
         left = ends - reached
@@ -50,13 +48,13 @@ def record_offsets(
     return _follow_warily(source.data, entries)
 
 
-def _follow(source: Source, starts: Int64s, counts: Int64s, together_min: int) -> tuple[Int64s, Int64s]:
+def _follow(source: Source, starts: Int64s, counts: Int64s) -> tuple[Int64s, Int64s]:
     """Where records begin, and where the last of each entry ends.  Raises IndexError, struct.error beyond the data."""
     offsets = np.empty(counts.sum(), np.int64)
     order = np.argsort(-counts, kind="stable")
     at, longest = starts[order], counts[order]
     slots = (np.cumsum(counts) - counts)[order]
-    steps = int(longest[together_min - 1]) if len(longest) >= together_min else 0
+    steps = int(longest[TOGETHER_MIN - 1]) if len(longest) >= TOGETHER_MIN else 0
     going = np.searchsorted(-longest, -np.arange(steps))
     for step, n in enumerate(going.tolist()):
         here = at[:n]

@@ -153,7 +153,7 @@ class Snapshot:
         return packed
 
 
-def by_broker(paths: Sequence[str], *, threads: int = THREADS) -> list[list[str]]:
+def by_broker(paths: Sequence[str]) -> list[list[str]]:
     """These locations grouped by broker, beginning with the broker of the first location.
 
     Locations whose broker is unknown belong to the first group.  Raises the same exceptions as `take`.
@@ -161,7 +161,7 @@ def by_broker(paths: Sequence[str], *, threads: int = THREADS) -> list[list[str]
     if len(paths) == 1:
         return [[*paths]]
     found: dict[str, list[str]] = {}
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(THREADS) as pool:
         for path in paths:
             found.setdefault(_broker_at(files.location(path), pool), []).append(path)
     untold = found.pop("", [])
@@ -179,17 +179,17 @@ def _broker_at(place: str, pool: ThreadPoolExecutor) -> str:
     return _broker_of(_look([place], pool))
 
 
-def take(paths: Sequence[str], *, threads: int = THREADS, opened: OpenSegments | None = None) -> Snapshot:
+def take(paths: Sequence[str], *, opened: OpenSegments | None = None) -> Snapshot:
     """Pin the contents of these locations.
 
     Each is a data directory (with `journal` in it), a journal, a retention directory or one day of it; several of one
-    broker are one journal.  `threads` is the number of headers read in parallel.  Segments in `opened` stay readable
-    until it is closed.  Raises NoJournal, SeveralBrokers, Vanished, files.BadLocation, OSError.
+    broker are one journal.  Segments in `opened` stay readable until it is closed.  Raises NoJournal, SeveralBrokers,
+    Vanished, files.BadLocation, OSError.
     """
     places = [files.location(path) for path in paths]
     before: tuple[Gap, ...] = ()
     attempt = 0
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(THREADS) as pool:
         while True:
             attempt += 1
             try:

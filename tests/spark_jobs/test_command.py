@@ -47,14 +47,6 @@ def invoke(*arguments: object) -> Result:
     return result
 
 
-@pytest.fixture(scope="module")
-def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data directory of a broker that has ended, with deaths, expiries, and what was brought back."""
-    directory = tmp_path_factory.mktemp("lived")
-    journals.lived(directory)
-    return directory
-
-
 @pytest.fixture
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is wrong is said before Spark starts."""

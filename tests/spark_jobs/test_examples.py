@@ -12,7 +12,6 @@ from spark_jobs.journal.schema import RECORDS
 from spark_jobs.report.machine import document
 from spark_jobs.results import ExitStatus
 from spark_jobs.source_options import _BATCH, _STREAM, VIEWS
-from tests.spark_jobs.audits import journals
 from tests.spark_jobs.report import samples
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "audits.md").read_text()
@@ -22,14 +21,6 @@ def example(nearby: str) -> str:
     """The Python in which this occurs."""
     (found,) = [code for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if nearby in code]
     return str(found)
-
-
-@pytest.fixture(scope="module")
-def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data directory of a broker that has ended."""
-    directory = tmp_path_factory.mktemp("lived")
-    journals.lived(directory)
-    return directory
 
 
 def run(code: str, journal: Path) -> None:

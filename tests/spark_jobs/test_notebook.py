@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from spark_jobs.source import register
-from tests.spark_jobs.audits import journals
 from tests.spark_jobs.journals import Growing, row_positions
 
 if TYPE_CHECKING:
@@ -50,10 +49,9 @@ def growing(tmp_path: Path) -> Growing:
 
 
 @pytest.fixture
-def lived(spark: SparkSession, tmp_path: Path) -> Notebook:
+def letters(spark: SparkSession, lived: Path, tmp_path: Path) -> Notebook:
     """A notebook about the journal of a broker's small life."""
-    journals.lived(tmp_path / "lived")
-    return Notebook(spark, tmp_path / "lived", tmp_path / "none")
+    return Notebook(spark, lived, tmp_path / "none")
 
 
 @pytest.fixture
@@ -75,32 +73,32 @@ def test_every_section_with_python_is_tested_here() -> None:
 
 
 def test_five_lines_to_the_dead_letters(
-    lived: Notebook, spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    letters: Notebook, spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ends: list[Any] = []
     monkeypatch.setattr(atexit, "register", ends.append)
     [lines] = code("Dead letters in a DataFrame")
     assert len([line for line in lines.splitlines() if line]) == 4
-    lived.run(lines)
+    letters.run(lines)
     assert "max-deliveries" in capsys.readouterr().out
-    assert lived.names["spark"] is spark
+    assert letters.names["spark"] is spark
     [end] = ends
     end()
     assert spark.range(3).count() == 3, "a session that was there is left running"
 
 
-def test_own_questions(lived: Notebook, capsys: pytest.CaptureFixture[str]) -> None:
-    lived.run(*code("Dead letters in a DataFrame"))
+def test_own_questions(letters: Notebook, capsys: pytest.CaptureFixture[str]) -> None:
+    letters.run(*code("Dead letters in a DataFrame"))
     capsys.readouterr()
-    lived.run(*code("Your own questions"))
+    letters.run(*code("Your own questions"))
     shown = capsys.readouterr().out
     assert re.search(r"max-deliveries *\| *\d", shown)
     assert re.search(r"\|messages\|median\(ms\)\|max\(ms\)\|\n(.*\n)+\|.*\| +\d+\| +\d", shown)
 
 
-def test_a_session_of_ones_own(lived: Notebook, spark: SparkSession) -> None:
-    lived.run(*code("In a session of your own"))
-    assert lived.names["register"] is register
+def test_a_session_of_ones_own(letters: Notebook, spark: SparkSession) -> None:
+    letters.run(*code("In a session of your own"))
+    assert letters.names["register"] is register
 
 
 def test_books_in_parquet(

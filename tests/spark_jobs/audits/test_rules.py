@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pytest
 
 from spark_jobs.audits import rules
-from spark_jobs.audits.rules import Flow, QueueName, Standing
+from spark_jobs.audits.rules import QueueBook
 from spark_jobs.results import Verdict
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+THEN: Final = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 def expected(entered: int, left: int, *, old: bool, in_order: bool) -> str:
@@ -65,19 +69,22 @@ def test_what_cannot_have_entered_elsewhere_did_not_enter(spark: SparkSession) -
 
 def books() -> dict[int, rules.QueueBook]:
     """Queue 1: opened with 2, 10 came, 7 left, one of which came before; queue 2 is deleted."""
-    flows = [Flow(1, "", 10, 0), Flow(1, "consumed", 0, 5), Flow(1, "killed", 0, 2), Flow(2, "", 3, 0)]
-    standings = [
-        Standing(1, rules.PRESENT, 6),
-        Standing(1, rules.BEFORE, 1),
-        Standing(2, rules.PRESENT, 3),
-    ]
-    return rules.balance(flows, standings, [QueueName(1, "a", "A", opening=2), QueueName(2, "b", "B", deleted=True)])
+    found = {1: QueueBook(1, "a", "A", opening=2), 2: QueueBook(2, "b", "B", deleted=True)}
+    flows = [(1, None, 10, 0), (1, "consumed", 0, 5), (1, "killed", 0, 2), (2, None, 3, 0)]
+    standings = [(1, rules.PRESENT, 6, THEN), (1, rules.BEFORE, 1, None), (2, rules.PRESENT, 3, None)]
+    rules.balance(
+        found,
+        [dict(zip(("queue_id", "reason", "entered", "left"), flow, strict=True)) for flow in flows],
+        [dict(zip(("queue_id", "state", "messages", "oldest"), standing, strict=True)) for standing in standings],
+    )
+    return found
 
 
 def test_a_balance() -> None:
     one, two = books().values()
     assert (one.name, one.address, one.opening, one.before, one.enqueued) == ("a", "A", 2, 1, 10)
     assert (one.ways, one.out, one.present, one.difference) == ({"consumed": 5, "killed": 2}, 7, 6, 0)
+    assert (one.oldest, two.oldest) == (THEN, None)
     assert (two.outlived, two.present, two.difference) == (3, 0, 0)
     whole = rules.total(books().values())
     assert (whole.enqueued, whole.out, whole.outlived, whole.present, whole.difference) == (13, 7, 3, 6, 0)

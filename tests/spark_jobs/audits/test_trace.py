@@ -105,10 +105,11 @@ def test_an_id_that_is_not_there(lived: Path) -> None:
     assert rows(result, "life") == []
 
 
-def test_a_family_that_is_too_large(lived: Path) -> None:
+def test_a_family_that_is_too_large(lived: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spark_jobs.audits.trace.IDS_MAX", 2)
     lines = oracle.read(lived / "journal")
     story = next(iter(id for id, s in oracle.stories(lines).items() if s.message and s.message.body == b"poison"))
-    result = trace(take([str(lived)]), story, Options(), ids_max=2)
+    result = trace(take([str(lived)]), story, Options())
     assert len(rows(result, "ids")) == 2
     assert "more than 2 ids" in result.problems[0]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_jobs.journal.decode import BATCH_BYTES, BATCH_ROWS, Selection, decode
+from spark_jobs.journal.decode import Selection, decode
 from spark_jobs.journal.scan import Scanned
 from spark_jobs.journal.walk import walk
 
@@ -17,17 +17,9 @@ def scanned(data: bytes, *, path: str = "p", number: int = 1, newest: bool = Fal
     return Scanned(path, data, walk(data, number=number, newest=newest, **more))
 
 
-def decoded(
-    data: bytes,
-    selection: Selection,
-    *,
-    strict: bool = True,
-    batch_rows: int = BATCH_ROWS,
-    batch_bytes: int = BATCH_BYTES,
-    **more: Any,
-) -> Iterator[pa.RecordBatch]:
+def decoded(data: bytes, selection: Selection, *, strict: bool = True, **more: Any) -> Iterator[pa.RecordBatch]:
     """The selected records of a segment; strict: raises CorruptSegment for damage that is selected."""
     segment = scanned(data, **more)
     if strict:
         segment.check(selection.bounds)
-    yield from decode(data, segment.found, selection, batch_rows=batch_rows, batch_bytes=batch_bytes)
+    yield from decode(data, segment.found, selection)

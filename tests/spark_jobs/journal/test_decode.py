@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_jobs.journal import decode
 from spark_jobs.journal.bounds import Bounds
 from spark_jobs.journal.decode import BATCH_ROWS, Condition, Selection
 from spark_jobs.journal.inspect import inspect
@@ -117,9 +118,10 @@ def test_a_full_batch() -> None:
         assert [len(batch) for batch in batches(data)] == [BATCH_ROWS, 1][: n - BATCH_ROWS + 1]
 
 
-def test_batches_are_bounded_in_bytes() -> None:
+def test_batches_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "BATCH_BYTES", 5000)
     data = segment([[message(i, body=bytes(1000)) for i in range(12)], [message(13, body=bytes(20_000))]])
-    found = batches(data, Selection(("body", "position")), batch_bytes=5000)
+    found = batches(data, Selection(("body", "position")))
     assert [row["position"] for batch in found for row in batch.to_pylist()] == list(range(1, 14))
     assert [len(batch) for batch in found] == [4, 4, 4, 1]
 
@@ -127,7 +129,10 @@ def test_batches_are_bounded_in_bytes() -> None:
 @given(making.ENTRIES, st.integers(1, 4), st.integers(1, 300))
 def test_batches_put_together_are_the_whole(entries: list[list[bytes]], rows: int, nbytes: int) -> None:
     data = segment(entries)
-    found = batches(data, Selection(tuple(RECORDS)), batch_rows=rows, batch_bytes=nbytes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decode, "BATCH_ROWS", rows)
+        patch.setattr(decode, "BATCH_BYTES", nbytes)
+        found = batches(data, Selection(tuple(RECORDS)))
     assert all(0 < len(batch) <= rows for batch in found)
     schema = arrow_schema(RECORDS)
     assert all(batch.schema.equals(schema) for batch in found)

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.journal.walk import UNKNOWN, Hole, Tuning, Walk, walk
+from spark_jobs.journal import offsets
+from spark_jobs.journal import walk as walking
+from spark_jobs.journal.walk import UNKNOWN, Hole, Walk, walk
 from store import record
 from store import segment as segments
 from store.errors import Corrupt
@@ -74,15 +76,18 @@ def test_journals_of_the_real_store(seed: int) -> None:
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 99, 100, 101])
-def test_records_beyond_a_chunk(chunk: int) -> None:
+def test_records_beyond_a_chunk(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walking, "CHUNK_RECORDS", chunk)
     data = segment([[message(i, body=b"x" * (i % 90))] for i in range(100)])
-    assert records(walk(data, number=1, newest=False, tuning=Tuning(chunk_records=chunk))) == expected(data)
+    assert records(walk(data, number=1, newest=False)) == expected(data)
 
 
 @given(st.lists(st.lists(making.RECORDS, min_size=1, max_size=9), min_size=1, max_size=12), st.integers(1, 14))
 def test_entries_are_followed_together_or_one_by_one(entries: list[list[bytes]], together: int) -> None:
     data = segment(entries)
-    assert records(walk(data, number=1, newest=False, tuning=Tuning(together_min=together))) == expected(data)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(offsets, "TOGETHER_MIN", together)
+        assert records(walk(data, number=1, newest=False)) == expected(data)
 
 
 def test_definitions_are_read() -> None:
@@ -347,12 +352,13 @@ def test_bytes_in_a_message_that_look_like_an_entry() -> None:
         assert [position for _, position, _, _ in records(found)] == [102, 103], f"flip at {offset}"
 
 
-def test_too_much_that_looks_like_entries() -> None:
+def test_too_much_that_looks_like_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walking, "LATER_BYTES_MAX", 10_000)
     lookalike = bytearray(8)
     pack_into("<4sI", lookalike, 0, segments.ENTRY_MAGIC, 4096)
     data = SMALL[: STARTS[1]] + bytes(lookalike) * 2000 + SMALL[STARTS[1] :]
     for newest in (True, False):
-        found = walk(data, number=1, newest=newest, next_first=NEXT, tuning=Tuning(later_bytes_max=10_000))
+        found = walk(data, number=1, newest=newest, next_first=NEXT)
         (hole,) = found.holes
         assert "too many bytes that look like entries" in hole.what
         assert (hole.first_position, hole.records) == (104, 6)
@@ -427,12 +433,15 @@ def test_definitions_that_are_no_json_object(definition: bytes) -> None:
 @pytest.mark.parametrize("together", [1, 2, 64])
 @pytest.mark.parametrize("length", [0, 4, 7, 9, 1000, 0xFFFFFFFF])
 @pytest.mark.parametrize("last", [False, True])
-def test_records_that_do_not_fill_their_entry(length: int, last: bool, together: int) -> None:
+def test_records_that_do_not_fill_their_entry(
+    length: int, last: bool, together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A record's length leads nowhere: what is behind it in its entry is lost, the entries around it are not."""
+    monkeypatch.setattr(offsets, "TOGETHER_MIN", together)
     odd = patched(record.closed(), 0, length.to_bytes(4, "little"))
     middle = [message(1), odd] if last else [message(1), odd, message(2)]
     data = segment([[message(3)], middle, [message(4)]], first=101)
-    found = walk(data, number=1, newest=False, next_first=101 + 2 + len(middle), tuning=Tuning(together_min=together))
+    found = walk(data, number=1, newest=False, next_first=101 + 2 + len(middle))
     assert lost(found) + len(records(found)) == 2 + len(middle)
     assert found.holes
     read = [position for _, position, _, _ in records(found)]
