@@ -10,8 +10,7 @@ from broker.sessions.convert import CONVERTED_BYTES_MAX
 from protocols.amqp.encode import encode
 from protocols.amqp.limits import Limits
 from protocols.amqp.message import AMQP_SEQUENCE, DATA, Message, encode_section
-from protocols.amqp.performatives import Accepted, Header, Rejected, Released, Source, Target, Transfer
-from protocols.amqp.sender import Sender
+from protocols.amqp.performatives import Accepted, Header, Rejected, Released, Source, Target
 from tests.broker.sessions.large import LARGE, body, config, data_of, files_of, message, value_of
 from tests.support.amqp_client import AmqpSim
 from tests.support.sim_broker import SimBroker
@@ -92,32 +91,13 @@ def test_is_there_after_a_restart(broker: SimBroker, client: AmqpSim, crash: boo
     assert data_of(delivery.payload) == body()
 
 
-def parts(link: Sender, payload: bytes, *, aborted: bool = False) -> list[Transfer]:
-    """A message in frames of 500 bytes, of which the last never comes; or says that it is aborted."""
-    session = link.session
-    id = session.next_delivery_id
-    tag = id.to_bytes(4)
-    frames = []
-    for at in range(0, len(payload), 500):
-        first = not at
-        transfer = Transfer(link.handle, id if first else None, tag if first else None, 0, False, more=True)
-        link.session.send_transfer(link, _frame(session.channel, transfer, payload[at : at + 500]), begins=first)
-        frames.append(transfer)
-    if aborted:
-        end = Transfer(link.handle, None, None, more=False, aborted=True)
-        link.session.send_transfer(link, _frame(session.channel, end, b""), begins=False)
-    return frames
-
-
-def _frame(channel: int, transfer: Transfer, payload: bytes) -> bytes:
-    data = transfer.encode() + payload
-    return (8 + len(data)).to_bytes(4) + b"\x02\0" + channel.to_bytes(2) + data
-
-
 @pytest.mark.parametrize("end", ["abort", "drop", "detach", "end", "shut down"])
 def test_an_upload_that_breaks_off_leaves_nothing(broker: SimBroker, client: AmqpSim, end: str) -> None:
     link = client.sender("q", "queue")
-    parts(link, message(body()), aborted=end == "abort")
+    streaming = link.stream(None)
+    streaming.send(message(body()), last=False)
+    if end == "abort":
+        streaming.abort()
     client.say()
     assert len(files_of(broker)) == (end != "abort")
     if end == "drop":
@@ -132,7 +112,6 @@ def test_an_upload_that_breaks_off_leaves_nothing(broker: SimBroker, client: Amq
     broker.run()
     assert not files_of(broker)
     if end == "abort":
-        link.session.next_delivery_id += 1
         assert [type(outcome.state) for outcome in client.send(link, message(b"small"))] == [Accepted]
 
 
