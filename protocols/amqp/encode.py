@@ -193,6 +193,7 @@ ENCODERS: Final[dict[str, Encoder]] = {
     **{name: _coded(code, write) for name, (code, write) in _FULL_WIDTH.items()},
     "null": lambda value: NULL,
     "boolean": lambda value: TRUE if value else FALSE,
+    "ubyte": lambda value: _CODE_U8(0x50, value),
     "uint": _uint,
     "ulong": _ulong,
     "int": _int,
