@@ -97,8 +97,6 @@ class Handshake:
         source.wait(source.at, 0)
         return False
 
-    # -- headers ---------------------------------------------------------------------------------------------------
-
     def _header(self, header: bytes) -> bool:
         """Handle a protocol header; returns whether it was AMQP's, and was expected."""
         if not self._server:
@@ -134,8 +132,6 @@ class Handshake:
             return connection_error(NOT_ALLOWED, "SASL comes once." if self._mechanisms else "There is no SASL here.")
         version = f"{header[5]}.{header[6]}.{header[7]} (protocol id {header[4]})"
         return connection_error(NOT_IMPLEMENTED, f"This server speaks AMQP 1.0.0, not {version}.")
-
-    # -- SASL ------------------------------------------------------------------------------------------------------
 
     def _frame(self, source: Input, left: int, events: list[Event]) -> bool:
         """Read a SASL frame; False if it is incomplete."""

@@ -135,8 +135,6 @@ class Sender(SendingLink):
             self._drained = False
             self.send_drained()
 
-    # -- deliveries ------------------------------------------------------------------------------------------------
-
     def send(
         self,
         payloads: Sequence[bytes],

@@ -74,8 +74,6 @@ class LinkOwner(BaseSession):
         code = "login.too_large" if early else "amqp.error"
         self.report(code, condition=error.condition, detail=error.description)
 
-    # -- ending links ----------------------------------------------------------------------------------------------
-
     def on_detached(self, event: Detached) -> None:
         """Handle the peer's DETACH of a link; the answer waits for the outcomes before it."""
         self.incoming.publish()

@@ -77,8 +77,6 @@ class OutgoingLinks:
         self.by_link.clear()
         self.forget()
 
-    # -- frames from the peer --------------------------------------------------------------------------------------
-
     def credit(self, event: Credit) -> None:
         """Let a link use new credit of its receiver, which may ask to drain it when the tick ends."""
         made = self.by_link.get(event.link)
@@ -101,8 +99,6 @@ class OutgoingLinks:
                 made.settle(event)
             except AmqpError as error:
                 self._lose(event.link, error)
-
-    # -- sending ---------------------------------------------------------------------------------------------------
 
     def sent(self, made: Outgoing, nbytes: int) -> None:
         """Note that messages of a link are sent with this tick."""

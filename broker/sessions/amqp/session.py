@@ -80,8 +80,6 @@ class AmqpSession(AmqpEndpoint):
         if self._sole:
             self._containers.discard(self.container)
 
-    # -- connecting ------------------------------------------------------------------------------------------------
-
     def _on_sasl(self, event: SaslInit | SaslResponse) -> None:
         self._login.step(event)
         self.touch()
@@ -115,8 +113,6 @@ class AmqpSession(AmqpEndpoint):
             properties={"product": PRODUCT, "version": self.options.version} | self.options.failover | properties,
         )
         self.touch()
-
-    # -- sessions and links ----------------------------------------------------------------------------------------
 
     def end_session(self, session: Session, how: DeliveryOutcome, error: AmqpError | None = None) -> None:
         super().end_session(session, how, error)

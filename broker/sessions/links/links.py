@@ -53,8 +53,6 @@ class Links:
             raise NotFound(f"there is no link {name}")
         return link
 
-    # -- operators -------------------------------------------------------------------------------------------------
-
     def start(self, name: str) -> None:
         """Start a link, or resume it.  Raises NotFound, WrongState."""
         link = self.find(name)
@@ -116,8 +114,6 @@ class Links:
             step = self._engine.messages.discard(queue, MessageRange(ids=held))
             removed, held = removed + step.moved, held[step.looked_at :]
         return removed
-
-    # -- the network -----------------------------------------------------------------------------------------------
 
     def due(self) -> list[Link]:
         """Return the links to connect now; they are starting."""

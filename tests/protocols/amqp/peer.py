@@ -136,9 +136,6 @@ def consuming(limits: Limits = LIMITS, client_limits: Limits = LIMITS) -> tuple[
     return pair, receiver, sender
 
 
-# -- a server whose client is bytes ------------------------------------------------------------------------------------
-
-
 def open_server(limits: Limits = LIMITS) -> AmqpConnection:
     """A server that has answered OPEN."""
     server = AmqpConnection(limits, container_id="server")

@@ -80,9 +80,6 @@ def test_any_byte_of_a_composite_changed(cls: type[Composite]) -> None:
             assert 0 <= offset <= len(changed)
 
 
-# -- any bytes ---------------------------------------------------------------------------------------------------------
-
-
 @given(st.binary(max_size=200))
 def test_any_bytes_as_a_value(raw: bytes) -> None:
     end = 0

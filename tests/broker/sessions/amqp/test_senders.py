@@ -79,9 +79,6 @@ def test_auto_delete_leaves_an_address_with_a_sender() -> None:
     assert broker.engine._state.senders == {}
 
 
-# -- the receiver settles second ---------------------------------------------------------------------------------------
-
-
 def second(client: AmqpSim, address: str = "a") -> Sender:
     link = client.sender(address, "queue", rcv_settle_mode=ReceiverSettleMode.SECOND)
     assert client.answer(link).rcv_settle_mode == ReceiverSettleMode.SECOND
