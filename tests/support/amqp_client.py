@@ -38,6 +38,7 @@ from protocols.amqp.performatives import (
     Header,
     Open,
     Properties,
+    Rejected,
     SaslInit,
     SaslMechanisms,
     SaslOutcome,
@@ -97,6 +98,13 @@ class Outcome:
     context: object
     state: DeliveryState | None
     settled: bool
+
+
+def rejection(state: object) -> Error:
+    """Return why a message was rejected."""
+    assert isinstance(state, Rejected)
+    assert state.error is not None
+    return state.error
 
 
 class AmqpClient(Carrier):
@@ -211,6 +219,13 @@ class AmqpClient(Carrier):
         return close.error
 
     @property
+    def closing(self) -> Error:
+        """The same, as there is one."""
+        error = self.closed_with
+        assert error is not None
+        return error
+
+    @property
     def offered(self) -> tuple[str, ...]:
         """The broker's mechanisms."""
         [event] = self.of(SaslMechanisms)
@@ -250,6 +265,13 @@ class AmqpClient(Carrier):
         """Return the broker's ATTACH."""
         [event] = [event for event in self.events if isinstance(event, Attached) and event.link is link]
         return event.attach
+
+    def own_address(self, capability: str) -> str:
+        """Attach a consumer's link to a temporary destination of its own; returns the address of that."""
+        source = self.answer(self.receiver(None, capability, dynamic=True)).source
+        assert isinstance(source, Source)
+        assert source.address is not None
+        return source.address
 
     def refused(self, link: Link) -> Error:
         """Return the error with which the broker refused or ended a link."""

@@ -196,8 +196,7 @@ def test_so_many_nodes_are_left_and_the_oldest_goes(broker: SimBroker, client: A
 def test_a_node_whose_queue_was_deleted_is_not_left(broker: SimBroker, client: AmqpSim) -> None:
     link = dynamic(client, "source")
     address = answered(client, link).address
-    broker.parts.tick.enter()
-    broker.engine.delete_queue(broker.engine.queue(address))
-    broker.run()
+    with broker.turn():
+        broker.engine.delete_queue(broker.engine.queue(address))
     assert client.refused(link).condition == "amqp:resource-deleted"
     assert address not in broker.engine.addresses

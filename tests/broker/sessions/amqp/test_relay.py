@@ -8,7 +8,7 @@ from broker.engine.model.message import RoutingType
 from protocols.amqp.message import MESSAGE_ANNOTATIONS, encode_annotations
 from protocols.amqp.performatives import Accepted, Properties, Rejected, Source, Target
 from tests.simulation.world import held
-from tests.support.amqp_client import AmqpSim, message
+from tests.support.amqp_client import AmqpSim, message, rejection
 from tests.support.sim_broker import SimBroker
 
 
@@ -23,10 +23,8 @@ def test_the_anonymous_relay_goes_where_each_message_says(broker: SimBroker, cli
     )
     states = {outcome.context: outcome.state for outcome in outcomes}
     assert [type(states[n]) for n in range(4)] == [Accepted, Rejected, Accepted, Accepted]
-    rejected = states[1]
-    assert isinstance(rejected, Rejected)
-    assert rejected.error is not None
-    assert (rejected.error.condition, rejected.error.info) == ("amqp:invalid-field", {"delivery-tag": b"\0\0\0\1"})
+    error = rejection(states[1])
+    assert (error.condition, error.info) == ("amqp:invalid-field", {"delivery-tag": b"\0\0\0\1"})
     assert (len(held(broker, "a")), len(held(broker, "b"))) == (1, 2)
 
 
@@ -61,25 +59,18 @@ def test_the_relay_makes_nothing_for_a_temporary_destination_that_is_gone(
 ) -> None:
     """It would collect the replies to one who has left."""
     [outcome] = client.send(client.sender(None), jms("gone", kind))
-    assert isinstance(outcome.state, Rejected)
-    assert outcome.state.error is not None
-    assert outcome.state.error.condition == "amqp:not-found"
+    assert rejection(outcome.state).condition == "amqp:not-found"
     assert "gone" not in broker.engine.addresses
-    own = client.receiver(None, "temporary-topic" if kind == 3 else "temporary-queue", dynamic=True)
-    source = client.answer(own).source
-    assert isinstance(source, Source)
-    assert source.address is not None
-    client.send(client.sender(None), jms(source.address, kind, "in time"))
+    address = client.own_address("temporary-topic" if kind == 3 else "temporary-queue")
+    client.send(client.sender(None), jms(address, kind, "in time"))
     assert client.bodies() == ["in time"]
 
 
 def test_the_relay_knows_the_broker_s_own_names_of_temporary_destinations(broker: SimBroker, client: AmqpSim) -> None:
     """Not every client says what it replies to."""
     asking = AmqpSim(broker)
-    source = asking.answer(asking.receiver(None, "temporary-queue", dynamic=True)).source
-    assert isinstance(source, Source)
-    assert source.address is not None
-    relay, reply = client.sender(None), message("x", properties=Properties(to=source.address))
+    address = asking.own_address("temporary-queue")
+    relay, reply = client.sender(None), message("x", properties=Properties(to=address))
     assert isinstance(client.send(relay, reply)[0].state, Accepted)
     for after in ("its owner left", "a crash"):
         if after == "a crash":
@@ -89,11 +80,9 @@ def test_the_relay_knows_the_broker_s_own_names_of_temporary_destinations(broker
         else:
             asking.drop()
         [outcome] = client.send(relay, reply)
-        assert isinstance(outcome.state, Rejected), after
-        assert outcome.state.error is not None
-        assert outcome.state.error.condition == "amqp:not-found"
-        assert client.refused(client.sender(source.address)).condition == "amqp:not-found"
-        assert source.address not in broker.engine.queues
+        assert rejection(outcome.state).condition == "amqp:not-found", after
+        assert client.refused(client.sender(address)).condition == "amqp:not-found"
+        assert address not in broker.engine.queues
 
 
 @pytest.mark.parametrize("kind", [-1, 4, "queue", None])

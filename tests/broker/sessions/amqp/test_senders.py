@@ -16,9 +16,8 @@ from tests.support.sim_broker import SimBroker
 
 def delete(broker: SimBroker, queue: str) -> None:
     """An operator deletes a queue."""
-    broker.parts.tick.enter()
-    broker.engine.operators.delete_queue(broker.engine.queue(queue), with_messages=True)
-    broker.run()
+    with broker.turn():
+        broker.engine.operators.delete_queue(broker.engine.queue(queue), with_messages=True)
 
 
 @pytest.mark.parametrize(

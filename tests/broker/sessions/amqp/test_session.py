@@ -29,7 +29,7 @@ from protocols.amqp.types import Described, Symbol, Timestamp
 from tests.broker.engine.queues.paging.backlogs import PAGING
 from tests.broker.sessions.amqp.harness import SELECTOR, started
 from tests.simulation.world import counts, held, small
-from tests.support.amqp_client import AmqpSim, message
+from tests.support.amqp_client import AmqpSim, message, rejection
 from tests.support.sim_broker import SimBroker, configured
 from tests.support.sim_files import refusing
 from tests.support.stomp_client import frame
@@ -86,8 +86,7 @@ def test_an_idle_timeout_that_cannot_be_kept_is_refused(broker: SimBroker, timeo
     client = AmqpSim(broker, idle_time_out=timeout)
     assert client.closed != taken
     if not taken:
-        error = client.closed_with
-        assert error is not None
+        error = client.closing
         assert error.condition == "amqp:invalid-field"
         assert error.description == f"open: an idle-time-out is at least 500 ms, not {timeout}."
 
@@ -214,9 +213,7 @@ def test_what_had_no_room_in_the_session_has_not_left(broker: SimBroker) -> None
 
 def test_the_broker_says_goodbye(broker: SimBroker, client: AmqpSim) -> None:
     broker.shut_down()
-    error = client.closed_with
-    assert error is not None
-    assert error.condition == "amqp:connection:forced"
+    assert client.closing.condition == "amqp:connection:forced"
 
 
 def test_one_connection_a_container_if_that_is_asked_for(broker: SimBroker) -> None:
@@ -225,8 +222,7 @@ def test_one_connection_a_container_if_that_is_asked_for(broker: SimBroker) -> N
     assert first.open.properties is not None
     assert first.open.properties["sole-connection-detection-policy"] == 1, "weak"
     second = AmqpSim(broker, desired=("sole-connection-for-container",))
-    error = second.closed_with
-    assert error is not None
+    error = second.closing
     assert (error.condition, error.info) == ("amqp:invalid-field", {"invalid-field": "container-id"})
     assert isinstance(error.info, dict)
     assert isinstance(error.info["invalid-field"], Symbol)
@@ -238,20 +234,16 @@ def test_one_connection_a_container_if_that_is_asked_for(broker: SimBroker) -> N
 def test_bytes_that_are_no_amqp_cost_the_sender_only(broker: SimBroker, client: AmqpSim) -> None:
     other = AmqpSim(broker)
     client.raw(b"\x00\x00\x00\x04\x02\x00\x00\x00")
-    error = client.closed_with
-    assert error is not None
-    assert error.condition == "amqp:connection:framing-error"
+    assert client.closing.condition == "amqp:connection:framing-error"
     assert client.closed
     assert other.send(other.sender("a", "queue"), message("1"))[0].state == Accepted()
 
 
 def test_a_silent_peer_is_told_and_dropped(broker: SimBroker, client: AmqpSim) -> None:
     assert client.session.receive_timeout == 60_000
-    broker.parts.tick.enter()
-    client.session.timed_out()
-    broker.run()
-    error = client.closed_with
-    assert error is not None
+    with broker.turn():
+        client.session.timed_out()
+    error = client.closing
     assert "60000 ms" in (error.description or "")
 
 
@@ -377,9 +369,7 @@ def test_a_full_address_rejects() -> None:
     link = client.sender("f", "queue")
     client.send(link, message("1"))
     [outcome] = client.send(link, message("2"))
-    assert isinstance(outcome.state, Rejected)
-    assert outcome.state.error is not None
-    assert outcome.state.error.condition == "amqp:resource-limit-exceeded"
+    assert rejection(outcome.state).condition == "amqp:resource-limit-exceeded"
 
 
 def test_a_stopped_sender_gets_its_credit_as_soon_as_somebody_else_makes_room() -> None:
@@ -428,11 +418,9 @@ def test_a_schedule_that_repeats_is_rejected(client: AmqpSim, name: str) -> None
     outcomes = client.send(link, message("again", annotations=repeated), message("once", annotations=once))
     states = {o.context: o.state for o in outcomes}
     assert isinstance(states[1], Accepted)
-    rejected = states[0]
-    assert isinstance(rejected, Rejected)
-    assert rejected.error is not None
-    assert rejected.error.condition == "amqp:not-implemented"
-    assert name in (rejected.error.description or "")
+    error = rejection(states[0])
+    assert error.condition == "amqp:not-implemented"
+    assert name in (error.description or "")
     client.receiver("a")
     [delivery] = client.take()
     assert (delivery.body, delivery.message.message_annotations) == ("once", {})
@@ -601,9 +589,8 @@ def test_a_message_too_large_for_its_receiver_is_a_dead_letter(broker: SimBroker
 
 def test_a_queue_that_is_deleted_ends_its_links(broker: SimBroker, client: AmqpSim) -> None:
     link = client.receiver("a", "queue")
-    broker.parts.tick.enter()
-    broker.engine.delete_queue(broker.engine.queue("a"))
-    broker.run()
+    with broker.turn():
+        broker.engine.delete_queue(broker.engine.queue("a"))
     assert client.refused(link).condition == "amqp:resource-deleted"
 
 

@@ -162,18 +162,17 @@ def test_a_node_of_ones_own_lives_as_long_as_its_link(
 @pytest.mark.parametrize("capability", ["temporary-queue", "temporary-topic"])
 def test_a_reply_to_one_who_is_gone_makes_no_queue(broker: SimBroker, client: AmqpSim, capability: str) -> None:
     asking = AmqpSim(broker)
-    source = asking.answer(asking.receiver(None, capability, dynamic=True)).source
-    assert isinstance(source, Source)
-    link = client.sender(source.address, capability)
+    address = asking.own_address(capability)
+    link = client.sender(address, capability)
     client.send(link, message("in time"))
     assert asking.bodies() == ["in time"]
     relay = client.sender(None, name="relay")
     asking.drop()
     assert client.refused(link).condition == "amqp:resource-deleted"
-    [outcome] = client.send(relay, message("too late", properties=Properties(to=source.address)))
+    [outcome] = client.send(relay, message("too late", properties=Properties(to=address)))
     assert isinstance(outcome.state, Rejected)
-    assert client.refused(client.sender(source.address, capability)).condition == "amqp:not-found"
-    assert source.address not in broker.engine.addresses
+    assert client.refused(client.sender(address, capability)).condition == "amqp:not-found"
+    assert address not in broker.engine.addresses
 
 
 @pytest.mark.parametrize("capability", ["temporary-queue", "temporary-topic"])
@@ -182,15 +181,14 @@ def test_a_temporary_destination_is_its_connections_own(
     broker: SimBroker, client: AmqpSim, capability: str, how: str
 ) -> None:
     """As JMS has it; others may send to it."""
-    address = client.answer(client.receiver(None, capability, dynamic=True)).source
-    assert isinstance(address, Source)
-    name = f"{address.address}::{address.address}" if how == "full name" else address.address
+    address = client.own_address(capability)
+    name = f"{address}::{address}" if how == "full name" else address
     more: dict[str, Any] = {"distribution_mode": "copy"} if how == "browser" else {}
     other = AmqpSim(broker)  # of the same container
     refused = other.refused(other.receiver(name, *([how] if how in ("queue", "topic") else []), name="x", **more))
     assert refused.condition == "amqp:resource-locked"
-    mine = client.receiver(address.address, capability, name="mine")
-    other.send(other.sender(address.address), message("1"))
+    mine = client.receiver(address, capability, name="mine")
+    other.send(other.sender(address), message("1"))
     assert client.bodies() == ["1"] * (2 if capability == "temporary-topic" else 1)
     client.detach(mine)
 

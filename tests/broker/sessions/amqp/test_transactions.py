@@ -19,7 +19,7 @@ from protocols.amqp.performatives import (
 )
 from tests.broker.sessions.amqp.harness import started
 from tests.simulation.world import held
-from tests.support.amqp_client import AmqpSim, message
+from tests.support.amqp_client import AmqpSim, message, rejection
 from tests.support.sim_broker import SimBroker
 
 
@@ -143,18 +143,14 @@ def test_a_refused_send_makes_it_roll_back() -> None:
     client.send(to, message("2"), tx=tx)
     client.send(full, message("3"), tx=tx)
     state = client.discharge(coordinator, tx)
-    assert isinstance(state, Rejected)
-    assert state.error is not None
-    assert state.error.condition == "amqp:transaction:rollback"
+    assert rejection(state).condition == "amqp:transaction:rollback"
     assert (len(held(broker, "f")), len(held(broker, "b"))) == (1, 0)
 
 
 def test_an_unknown_transaction(client: AmqpSim) -> None:
     coordinator = client.coordinator()
     state = client.discharge(coordinator, b"none")
-    assert isinstance(state, Rejected)
-    assert state.error is not None
-    assert state.error.condition == "amqp:transaction:unknown-id"
+    assert rejection(state).condition == "amqp:transaction:unknown-id"
     link = client.sender("b", "queue")
     client.send(link, message("1"), tx=b"none")
     assert client.refused(link).condition == "amqp:transaction:unknown-id"
@@ -192,13 +188,9 @@ def test_a_client_that_knows_of_a_refusal_cannot_commit_either(broker: SimBroker
     client.send(relay, message("1", properties=Properties(to="queue://b")), tx=tx)
     [told] = client.send(relay, message("2", properties=Properties(to="a.#")), tx=tx)
     assert isinstance(told.state, TransactionalState)
-    assert isinstance(told.state.outcome, Rejected)
-    state = client.discharge(coordinator, tx)
-    assert isinstance(state, Rejected)
-    assert state.error is not None
-    assert told.state.outcome.error is not None
-    assert state.error.condition == "amqp:transaction:rollback"
-    assert str(told.state.outcome.error.description) in str(state.error.description)
+    error = rejection(client.discharge(coordinator, tx))
+    assert error.condition == "amqp:transaction:rollback"
+    assert str(rejection(told.state.outcome).description) in str(error.description)
     assert held(broker, "b") == []
 
 
