@@ -144,17 +144,14 @@ def verify(files: Files, directory: str) -> Report:
                 raise Corrupt(f"{directory}/", 0, "segments keep vanishing") from None
     for path in kept(files, directory):
         with suppress(FileNotFoundError):  # removed by a limit
-            _add(report, _check_kept(files, path))
-    _miss_kept(files, directory, report)
-    return report
-
-
-def _miss_kept(files: Files, directory: str, report: Report) -> None:
-    """Note missing kept segments.  Manifests are read last: they record a move or removal before it happens."""
-    expected = read_manifests(files, directory).expected
+            found = _check(files, path, segment_number(path.rpartition("/")[2]), newest=False)
+            found.kept = True
+            _add(report, found)
+    expected = read_manifests(files, directory).expected  # last: they record a move or removal before it happens
     there = {segment.number for segment in report.segments}.union(report.leftovers)
     newest = max(there, default=0)
     report.kept_missing = sorted(n for n in expected - there if n <= newest)
+    return report
 
 
 def _verify(files: Files, directory: str) -> Report:
@@ -217,12 +214,6 @@ def _add(report: Report, segment: SegmentReport) -> None:
     report.segments.append(segment)
     if segment.status in (Status.CORRUPT, Status.UNREADABLE):
         _problem(report, segment.path, segment.error_offset, segment.error)
-
-
-def _check_kept(files: Files, path: str) -> SegmentReport:
-    report = _check(files, path, segment_number(path.rpartition("/")[2]), newest=False)
-    report.kept = True
-    return report
 
 
 def _check(files: Files, path: str, number: int, *, newest: bool, needed: Needed | None = None) -> SegmentReport:

@@ -89,8 +89,11 @@ class Journal:
         self._about = about or {}
         self._recovery: Recovery | None = None
         self._slack = min(limits.slack_bytes, log.segment_bytes // 8)
-        self._reserve = min(limits.reserve_bytes, log.segment_bytes // 4)
-        self._last = min(self._slack, self._reserve // 4)  # the part of the reserve for removals, which ask for no room
+        #: Room for removals and moves when the disk is full: the limit for what is moved in one step.
+        self.reserved_bytes = min(limits.reserve_bytes, log.segment_bytes // 4)
+        self._last = min(
+            self._slack, self.reserved_bytes // 4
+        )  # the part of the reserve for removals, which ask for no room
         self._asked = 0
         self._refused = False  # whether room was refused since the last segment was begun
         # The open entry, and its segment: `_used` and `_capacity` in bytes, without the open entry.
@@ -104,7 +107,7 @@ class Journal:
         self._submitted: deque[tuple[int, int]] = deque()
         self._submitted_bytes = 0
         self._definitions = Definitions(self.space, segment_bytes=log.segment_bytes)
-        self._next_id = 1
+        self.next_id = 1  # to be allocated
         self._id_limit = 1
 
     # -- start and end ---------------------------------------------------------------------------------------------
@@ -135,7 +138,7 @@ class Journal:
         if recovery.verdict.segment:  # it may have no entries
             self.space.found(recovery.verdict.segment)
         for segment in self.space.segments:
-            self.space.completed(segment, recovery.sizes[segment], self._next_id, recovery.ends[segment])
+            self.space.completed(segment, recovery.sizes[segment], self.next_id, recovery.ends[segment])
             self._definitions.completed(segment)
 
     def _note(self, raw: RawRecord) -> None:
@@ -146,13 +149,13 @@ class Journal:
         elif type in record.DELETING:
             self._definitions.undefined(record.DEFINITION_FIXED.unpack_from(buffer, offset)[4], segment)
         elif type == RecordType.OPENED:
-            self._next_id = max(self._next_id, decode.decode_opened(buffer, offset).next_id)
+            self.next_id = max(self.next_id, decode.decode_opened(buffer, offset).next_id)
         elif type == RecordType.TRIMMED:
             dead = decode.decode_trimmed(buffer, offset).segments
             self._definitions.lost_with(set(dead))
             self.space.trimmed(dead)
         elif type == RecordType.IDS:
-            self._next_id = max(self._next_id, decode.decode_ids(buffer, offset).next_id)
+            self.next_id = max(self.next_id, decode.decode_ids(buffer, offset).next_id)
 
     def start(self) -> None:
         """Cut a torn tail and begin a new segment.  Call after everything was replayed and the bodies taken over.
@@ -173,7 +176,7 @@ class Journal:
             raise self._writer.error
         if self._spare.ready <= self.segment:
             raise JournalFull("there is no room on the disk to begin a segment")
-        self._id_limit = self._next_id + self.limits.id_block
+        self._id_limit = self.next_id + self.limits.id_block
         self._roll()
         if recovery.leftovers:
             self._submit(Trim(recovery.leftovers))
@@ -224,17 +227,12 @@ class Journal:
     @property
     def accepting(self) -> bool:
         """Whether new messages have room: not while the disk is full and one, perhaps a large one, was refused."""
-        return not self._spare.full or (not self._refused and self._left() >= self._reserve)
+        return not self._spare.full or (not self._refused and self._left() >= self.reserved_bytes)
 
     def _left(self) -> int:
         return self._capacity - self._used - self._nbytes - ENTRY_HEADER_BYTES
 
     # -- adding ----------------------------------------------------------------------------------------------------
-
-    @property
-    def reserved_bytes(self) -> int:
-        """Room for removals and moves when the disk is full: the limit for what is moved in one step."""
-        return self._reserve
 
     def reserve(self, nbytes: int, *, essential: bool = False) -> None:
         """Make sure that about `nbytes` more can be added.  Raises JournalFull, before anything changed.
@@ -244,7 +242,7 @@ class Journal:
         """
         if self._nbytes >= self.limits.entry_bytes:
             self._seal()
-        if self._left() - nbytes < self._reserve:
+        if self._left() - nbytes < self.reserved_bytes:
             self._make_room(nbytes, essential)
 
     def _make_room(self, nbytes: int, essential: bool) -> None:
@@ -257,7 +255,7 @@ class Journal:
             if left < self._slack:
                 self._seal()
                 self._roll()
-        elif left < (self._last if essential else self._reserve):
+        elif left < (self._last if essential else self.reserved_bytes):
             self._refused = True
             raise JournalFull(f"{max(self._left(), 0)} bytes are left in the last segment, and the disk is full")
 
@@ -377,7 +375,7 @@ class Journal:
         """Continue in the next segment, which is allocated.  Its first record lists the segments still needed."""
         assert not self._parts, "an entry lies in one segment"
         if self._used:
-            self.space.completed(self.segment, self._used, self._next_id, self._position)
+            self.space.completed(self.segment, self._used, self.next_id, self._position)
             self._definitions.completed(self.segment)
         self.segment += 1
         self._used = SEGMENT_HEADER_BYTES
@@ -443,16 +441,11 @@ class Journal:
 
     # -- ids -------------------------------------------------------------------------------------------------------
 
-    @property
-    def next_id(self) -> int:
-        """The next id to be allocated."""
-        return self._next_id
-
     def allocate_ids(self, n: int) -> int:
         """Allocate `n` consecutive new ids, and return the first.  No id is ever allocated twice."""
-        first = self._next_id
-        self._next_id += n
-        if self._next_id > self._id_limit - self.limits.id_block // 2:
-            self._id_limit = self._next_id + self.limits.id_block
+        first = self.next_id
+        self.next_id += n
+        if self.next_id > self._id_limit - self.limits.id_block // 2:
+            self._id_limit = self.next_id + self.limits.id_block
             self.add(record.ids(self._id_limit))
         return first

@@ -135,14 +135,6 @@ class Log(Source, Protocol):
         """Close and unlock the log."""
 
 
-def _no_clock() -> float:
-    return 0.0
-
-
-def _ignore(seconds: float) -> None:
-    pass
-
-
 class FileLog:
     """A log in a directory.
 
@@ -158,23 +150,24 @@ class FileLog:
         settings: LogSettings | None = None,
         *,
         now: Callable[[], int],
-        monotonic: Callable[[], float] = _no_clock,
-        on_slow_sync: Callable[[float], None] = _ignore,
+        monotonic: Callable[[], float] = lambda: 0.0,
+        on_slow_sync: Callable[[float], None] = lambda _: None,
         synced: bool = True,
         elsewhere: BodyStore | None = None,
     ) -> None:
         self.directory = directory
-        self.settings = settings or LogSettings()
+        self.settings = settings = settings or LogSettings()
+        self.segment_bytes = settings.segment_bytes
         self.counters = Counters()
-        self._retention = retention = Retention(files, directory, self.settings.retention, now=now, synced=synced)
+        self._retention = retention = Retention(files, directory, settings.retention, now=now, synced=synced)
         self.bodies = BodyFiles(
             files,
             directory,
-            keep_free=self.settings.segment_bytes,
+            keep_free=self.segment_bytes,
             keep=retention.keep_body if retention.enabled else None,
             elsewhere=elsewhere,
         )
-        self.spare = Spare(files, directory, self.settings.segment_bytes, self._fail)
+        self.spare = Spare(files, directory, self.segment_bytes, self._fail)
         self._files = files
         self._directory = SegmentDirectory(files, directory)
         self._now = now
@@ -190,10 +183,6 @@ class FileLog:
         self._failure = ""
         self._to_trim: list[int] = []
         self._extent: Extent | None = None  # of the current segment; None if an earlier run has begun it
-
-    @property
-    def segment_bytes(self) -> int:
-        return self.settings.segment_bytes
 
     # -- before and after ------------------------------------------------------------------------------------------
 

@@ -283,9 +283,6 @@ class _Haystack:
                     return entry
                 if entry is not None or begin < 0:
                     break
-        return self._scanned_around(at)
-
-    def _scanned_around(self, at: int) -> EntryHead | None:
         entries = self.all_entries()
         index = bisect_right(entries, at, key=lambda entry: entry.offset) - 1
         return entries[index] if index >= 0 and entries[index].end > at else None

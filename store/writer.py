@@ -96,17 +96,13 @@ class Worker:
                 self._segment = item.segment
             elif isinstance(item, Trim):
                 self._log.trim(item.segments)
+            elif isinstance(item, Abort):
+                self._log.bodies.abort(item.upload)
             else:
-                self._body(item)
+                self._log.bodies.drop(item)
         self._flush(batch)
         if room and self._segment:  # after the entries, so that no confirmation waits for it
             self._log.allocate(self._segment + 1)
-
-    def _body(self, item: Abort | Drop) -> None:
-        if isinstance(item, Abort):
-            self._log.bodies.abort(item.upload)
-        else:
-            self._log.bodies.drop(item)
 
     def _flush(self, batch: list[Entry]) -> int:
         if batch:
@@ -124,15 +120,12 @@ class InlineWriter:
         self._log = log
         self._announce = announce
         self._failed = failed
-        self._worker = Worker(log, self._done)
+        self._durable: list[int] = []
+        self._worker = Worker(log, self._durable.append)
         self._items: list[Work] = []
         self._wanted = 0
-        self._durable: list[int] = []
         self._told = False
         self.error: Exception | None = None
-
-    def _done(self, ticket: int) -> None:
-        self._durable.append(ticket)
 
     def submit(self, work: Work) -> None:
         """Accept work; after a failure it is ignored."""
@@ -150,7 +143,8 @@ class InlineWriter:
     def step(self) -> None:
         """Do everything submitted so far, and announce it."""
         self._work()
-        durable, self._durable = self._durable, []
+        durable = self._durable.copy()
+        self._durable.clear()
         for ticket in durable:
             self._announce(ticket)
         if self.error is not None and not self._told:

@@ -257,7 +257,7 @@ class Standby:
     def _read(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._stopping or self._readable())
+                self._changed.wait_for(self._readable)
                 gaps = self._copying.gaps
             if self._stopping:
                 return
@@ -276,7 +276,7 @@ class Standby:
             return
 
     def _readable(self) -> bool:
-        return not self._comparing and self._copying.coherent
+        return self._stopping or (not self._comparing and self._copying.coherent)
 
     def _readable_to(self) -> Place:
         """Return the end of the copy.  Called for each segment: reading all takes minutes.  Raises _Stopped."""

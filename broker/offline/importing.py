@@ -91,7 +91,7 @@ class _Importer:
                 if line.body_bytes is None:
                     self._message(line)
                 else:
-                    self._begin_body(line)
+                    self._waiting, self._upload = line, engine.uploads.begin(lambda: None, durable=True)
             case BodyLine():
                 self._more_body(line)
 
@@ -123,10 +123,6 @@ class _Importer:
             raise ValueError("the message is on one queue twice")
         body_bytes = len(line.body) if line.body_bytes is None else line.body_bytes
         line.check_head(self._formats[line.protocol], body_bytes)
-
-    def _begin_body(self, line: MessageLine) -> None:
-        self._waiting = line
-        self._upload = self.engine.uploads.begin(lambda: None, durable=True)
 
     def _more_body(self, line: BodyLine) -> None:
         upload, waiting = self._upload, self._waiting

@@ -13,7 +13,7 @@ that a name with a comma in it cannot pose as two attributes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from broker.engine.model.pattern import Pattern, Token, Wild
@@ -53,7 +53,7 @@ class Rule:
 
     def __init__(self, subject: str, user: str) -> None:
         self._user = user
-        self._wanted = [(name, Pattern(_tokens(value))) for name, value in _attributes(subject)]
+        self._wanted = [(name, Pattern(value)) for name, value in _attributes(subject)]
         self._named = COMMON_NAME in user
         if self._named and [name for name, _ in self._wanted].count("CN") != 1:
             raise ValueError(f"a user with {COMMON_NAME} needs one CN in the subject")
@@ -75,8 +75,8 @@ def user_of(rules: Iterable[Rule], subject: Subject) -> str | None:
     return next((user for rule in rules if (user := rule.user(subject)) is not None), None)
 
 
-def _attributes(text: str) -> list[tuple[str, Sequence[str]]]:
-    """The attributes of a subject in text; values as characters, escaped ones as two.  Raises ValueError."""
+def _attributes(text: str) -> list[tuple[str, list[Token]]]:
+    """The attributes of a subject in text.  Raises ValueError."""
     characters = _CHARACTER.findall(text)
     if characters[-1:] == ["\\"]:
         raise ValueError("the subject ends with an escape")
@@ -86,7 +86,7 @@ def _attributes(text: str) -> list[tuple[str, Sequence[str]]]:
             parts.append([])
         else:
             parts[-1].append(character)
-    found: list[tuple[str, Sequence[str]]] = []
+    found: list[tuple[str, list[Token]]] = []
     for part in parts:
         if "=" not in part:
             raise ValueError('write a subject as "CN=name,OU=unit,O=organisation"')
@@ -95,9 +95,5 @@ def _attributes(text: str) -> list[tuple[str, Sequence[str]]]:
         value = part[at + 1 :]
         if not name or not value:
             raise ValueError("an attribute of the subject has no name or no value")
-        found.append((name, value))
+        found.append((name, [Wild.RUN if character == "*" else character[-1] for character in value]))
     return found
-
-
-def _tokens(value: Sequence[str]) -> list[Token]:
-    return [Wild.RUN if character == "*" else character[-1] for character in value]

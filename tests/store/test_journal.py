@@ -71,13 +71,6 @@ def test_an_abandoned_journal_writes_nothing_more(desk: Desk) -> None:
     assert [type for _, _, type, _ in desk.again()] == [RecordType.OPENED, RecordType.MESSAGE]
 
 
-def test_the_next_id_is_that_of_the_next_message(desk: Desk) -> None:
-    desk.start()
-    next_id = desk.journal.next_id
-    assert desk.journal.allocate_ids(3) == next_id
-    assert desk.journal.next_id == next_id + 3
-
-
 def test_a_segment_is_referred_to_whatever_becomes_of_its_messages(desk: Desk) -> None:
     desk.start()
     first = desk.journal.segment
