@@ -91,9 +91,7 @@ class Journal:
         self._slack = min(limits.slack_bytes, log.segment_bytes // 8)
         #: Room for removals and moves when the disk is full: the limit for what is moved in one step.
         self.reserved_bytes = min(limits.reserve_bytes, log.segment_bytes // 4)
-        self._last = min(
-            self._slack, self.reserved_bytes // 4
-        )  # the part of the reserve for removals, which ask for no room
+        self._last = min(self._slack, self.reserved_bytes // 4)  # of it for removals, which ask for no room
         self._asked = 0
         self._refused = False  # whether room was refused since the last segment was begun
         # The open entry, and its segment: `_used` and `_capacity` in bytes, without the open entry.

@@ -63,12 +63,12 @@ class LogOwner:
     def begin(self, segment: int, header: bytes) -> None:
         """Begin a segment."""
         end = Place(segment, SEGMENT_HEADER_BYTES)
-        self._move(lambda: self._database.begin(self.epoch, self.end, segment, header), end)
+        self._change(lambda: self._database.begin(self.epoch, self.end, segment, header), end=end)
 
     def append(self, data: bytes | bytearray, entries: int) -> None:
         """Append the bytes of `entries` entries."""
         end = Place(self.end.segment, self.end.offset + len(data))
-        self._move(lambda: self._database.append(self.epoch, self.end, data, entries), end)
+        self._change(lambda: self._database.append(self.epoch, self.end, data, entries), end=end)
 
     def trim(self, segments: Sequence[int]) -> None:
         """Drop segments.  Also raises Unavailable, if that is not possible now."""
@@ -84,11 +84,6 @@ class LogOwner:
 
     # -- attempts --------------------------------------------------------------------------------------------------
 
-    def _move(self, do: Callable[[], bool], end: Place) -> None:
-        """Make a change that moves the end of the log."""
-        self._change(do, end=end)
-        self.end = end
-
     def _change(self, do: Callable[[], bool], *, end: Place | None = None, patient: bool = True) -> None:
         """Make a change, and return once it is done and replicated.  `end`: the new end of the log, if it moves.
 
@@ -99,6 +94,7 @@ class LogOwner:
         try:
             if self._done(do, end, patient=patient):
                 self._done(lambda: self._database.confirm(self.epoch), None)
+            self.end = end or self.end
         finally:
             self.waiting_since = None
 

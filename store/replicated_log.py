@@ -26,36 +26,25 @@ class SharedBodies:
 
     def __init__(self, owner: LogOwner) -> None:
         self._owner = owner
-        self._gathered: dict[int, bytearray] = {}
-        self._sent: dict[int, int] = {}  # chunks
-        self._nbytes: dict[int, int] = {}
+        self._begun: dict[int, tuple[int, bytes]] = {}  # of incomplete bodies: chunks sent, and bytes to be sent
 
     def put(self, id: int, data: bytes, *, last: bool) -> None:
-        gathered = self._gathered.setdefault(id, bytearray())
-        gathered += data
-        self._nbytes[id] = self._nbytes.get(id, 0) + len(data)
-        while len(gathered) > CHUNK_BYTES:
-            self._put(id, bytes(gathered[:CHUNK_BYTES]), -1)
-            del gathered[:CHUNK_BYTES]
+        chunks, left = self._begun.get(id, (0, b""))
+        left += data
+        while len(left) > CHUNK_BYTES:
+            self._owner.put_body(id, chunks, left[:CHUNK_BYTES], -1)
+            chunks, left = chunks + 1, left[CHUNK_BYTES:]
+        self._begun[id] = chunks, left
         if last:
-            self._put(id, bytes(gathered), self._nbytes[id])
-            self._forget(id)
-
-    def _put(self, id: int, chunk: bytes, nbytes: int) -> None:
-        number = self._sent.get(id, 0)
-        self._owner.put_body(id, number, chunk, nbytes)
-        self._sent[id] = number + 1
+            self._owner.put_body(id, chunks, left, chunks * CHUNK_BYTES + len(left))
+            del self._begun[id]
 
     def drop(self, ids: Sequence[int]) -> None:
         if not self._owner.epoch:  # a standby deletes from its copy only
             return
         for id in ids:
-            self._forget(id)
+            self._begun.pop(id, None)
         self._owner.drop_bodies(ids)
-
-    def _forget(self, id: int) -> None:
-        for table in (self._gathered, self._sent, self._nbytes):
-            table.pop(id, None)
 
 
 class ReplicatedLog:

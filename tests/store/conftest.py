@@ -9,9 +9,16 @@ from tests.support.sim_files import SimFiles
 
 
 @pytest.fixture
-def desk() -> Desk:
+def fresh() -> Desk:
     """A journal that is not started yet."""
     return Desk()
+
+
+@pytest.fixture
+def desk(fresh: Desk) -> Desk:
+    """A journal that is."""
+    fresh.start()
+    return fresh
 
 
 @pytest.fixture

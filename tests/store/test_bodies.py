@@ -14,6 +14,9 @@ from store.body import REFERENCE_BYTES, BodyReference, Checksum, LargeBody, deco
 from store.errors import BodyUnreadable, Corrupt, JournalFull, LogFailed
 from tests.support.sim_files import Fault, SimFiles
 
+#: The file of the first body.
+FILE = f"journal/bodies/{body_name(7)}"
+
 
 class Desk:
     """Both sides on one simulated disk; `work` does what was submitted."""
@@ -51,6 +54,13 @@ class Desk:
         upload = self.bodies.begin(self.changed, durable=durable)
         for at, part in enumerate(parts, 1):
             self.bodies.write(upload, part, last=at == len(parts))
+        self.work()
+        return upload
+
+    def begin(self, part: bytes) -> Upload:
+        """An upload of which one part is written."""
+        upload = self.bodies.begin(self.changed, durable=True)
+        self.bodies.write(upload, part)
         self.work()
         return upload
 
@@ -128,9 +138,7 @@ def test_a_file_stays_as_long_as_anything_stands_for_it(desk: Desk) -> None:
 
 
 def test_an_aborted_upload_leaves_nothing(desk: Desk) -> None:
-    upload = desk.bodies.begin(desk.changed, durable=True)
-    desk.bodies.write(upload, b"one")
-    desk.work()
+    upload = desk.begin(b"one")
     assert desk.there == [7]
     desk.bodies.abort(upload)
     desk.work()
@@ -188,10 +196,10 @@ def test_a_disk_that_fails_ends_the_writer(desk: Desk) -> None:
 
 def test_reading_what_is_not_there(desk: Desk) -> None:
     body = desk.body(b"one")
-    desk.files.put("journal/bodies/" + body_name(7), b"on")
+    desk.files.put(FILE, b"on")
     with pytest.raises(BodyUnreadable, match="ends at byte 2"):
         body.whole()
-    desk.files.remove("journal/bodies/" + body_name(7))
+    desk.files.remove(FILE)
     with pytest.raises(BodyUnreadable, match="No such file"):
         body.whole()
 
@@ -212,9 +220,9 @@ def test_a_start_removes_what_nothing_needs(desk: Desk) -> None:
 def test_a_start_without_a_body_that_is_needed(desk: Desk, found: bytes | None, what: str) -> None:
     reference = desk.upload(b"one").reference
     assert reference is not None
-    desk.files.remove("journal/bodies/" + body_name(7))
+    desk.files.remove(FILE)
     if found is not None:
-        desk.files.put("journal/bodies/" + body_name(7), found)
+        desk.files.put(FILE, found)
     desk = Desk(desk.files)
     body = desk.bodies.stored(reference)
     with pytest.raises(Corrupt, match=what) as raised:
@@ -314,7 +322,7 @@ def test_a_leftover_of_no_record_is_not_kept() -> None:
 
 def test_a_damaged_body_is_told_and_never_passed_on(desk: Desk) -> None:
     body = desk.body(b"one")
-    desk.files.flip(f"journal/bodies/{body_name(7)}", 1, 1)
+    desk.files.flip(FILE, 1, 1)
     with pytest.raises(BodyUnreadable, match=r"body 7.*checksum is wrong"):
         body.whole()
     checksum = Checksum(body)
@@ -331,9 +339,7 @@ def test_a_disk_that_fails_at_the_start(desk: Desk) -> None:
 
 
 def test_a_disk_that_fails_to_remove_what_was_broken_off(desk: Desk) -> None:
-    upload = desk.bodies.begin(desk.changed, durable=True)
-    desk.bodies.write(upload, b"one")
-    desk.work()
+    upload = desk.begin(b"one")
     desk.bodies.abort(upload)
     desk.files.plan(1, Fault.EIO)
     with pytest.raises(LogFailed, match=r"removing journal/bodies/0+7\.body"):
@@ -344,16 +350,14 @@ def test_a_file_that_somebody_else_removed_is_no_fault(desk: Desk) -> None:
     desk.body(b"one")
     gc.collect()
     kept = desk.body(b"other")
-    desk.files.remove(f"journal/bodies/{body_name(7)}")
+    desk.files.remove(FILE)
     desk.bodies.sweep()
     desk.work()
     assert (desk.there, len(kept)) == ([8], 5)
 
 
 def test_what_is_not_whole_at_the_end_is_let_go(desk: Desk) -> None:
-    upload = desk.bodies.begin(desk.changed, durable=True)
-    desk.bodies.write(upload, b"one")
-    desk.work()
+    upload = desk.begin(b"one")
     desk.disk.close()
     desk.disk.abort(upload)
     assert desk.there == [7], "the next start removes it"

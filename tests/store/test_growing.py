@@ -48,7 +48,6 @@ def written(desk: Desk, commits: int) -> int:
 
 
 def test_more_definitions_than_a_segment_holds_are_not_written_again_and_again(desk: Desk) -> None:
-    desk.start()
     for id in range(2, 202):
         desk.journal.reserve(200)
         desk.journal.define(id, record.queue(id, {"name": f"queue {id} {'x' * 80}"}))

@@ -20,25 +20,25 @@ from tests.store.workload import BROKER_ID, DIRECTORY, EPOCH, Body, Station, reo
 from tests.support.sim_files import Fault, SimFiles
 
 
-def test_a_life(desk: Desk) -> None:
-    assert desk.start() == []
-    assert (desk.journal.segment, desk.journal.ticket, desk.journal.durable) == (1, 2, 1)
-    assert desk.journal.broker_id == BROKER_ID
-    journal = desk.journal
-    assert desk.empty()
+def test_a_life(fresh: Desk) -> None:
+    assert fresh.start() == []
+    assert (fresh.journal.segment, fresh.journal.ticket, fresh.journal.durable) == (1, 2, 1)
+    assert fresh.journal.broker_id == BROKER_ID
+    journal = fresh.journal
+    assert fresh.empty()
     journal.define(1, record.queue(1, {"name": "q"}))
-    assert not desk.empty()
+    assert not fresh.empty()
     assert journal.commit() == 2
-    assert (desk.empty(), journal.ticket, journal.durable) == (True, 3, 1)
+    assert (fresh.empty(), journal.ticket, journal.durable) == (True, 3, 1)
     assert journal.commit() == 2, "nothing new: what was added is covered by the last entry"
     journal.add(record.removed(1, RemovalReason.CONSUMED, [7]))
     assert journal.commit() == 3
     assert journal.pending_bytes > 0
-    desk.writer.step()
-    assert desk.announced == [1, 3]
+    fresh.writer.step()
+    assert fresh.announced == [1, 3]
     assert (journal.durable, journal.pending_bytes) == (3, 0)
     journal.close()
-    found = Desk(desk.files).start()
+    found = Desk(fresh.files).start()
     assert [(s, p, t) for s, p, t, _ in found] == [
         (1, 0, RecordType.OPENED),
         (1, 1, RecordType.QUEUE),
@@ -51,7 +51,6 @@ def test_a_life(desk: Desk) -> None:
 
 
 def test_records_are_added_one_by_one_or_together(desk: Desk) -> None:
-    desk.start()
     some = [record.duplicate_id(1, id, b"id") for id in (7, 8, 9)]
     desk.journal.add_all(some[:2])
     desk.journal.add(some[2])
@@ -62,7 +61,6 @@ def test_records_are_added_one_by_one_or_together(desk: Desk) -> None:
 
 
 def test_an_abandoned_journal_writes_nothing_more(desk: Desk) -> None:
-    desk.start()
     desk.send(10)
     desk.commit()
     desk.send(20)
@@ -72,7 +70,6 @@ def test_an_abandoned_journal_writes_nothing_more(desk: Desk) -> None:
 
 
 def test_a_segment_is_referred_to_whatever_becomes_of_its_messages(desk: Desk) -> None:
-    desk.start()
     first = desk.journal.segment
     desk.send(10)
     desk.journal.refer(first)
@@ -86,24 +83,23 @@ def test_what_is_reserved_is_at_most_a_quarter_of_a_segment(segment_bytes: int, 
     assert Desk(segment_bytes=segment_bytes, reserve_bytes=1 << 16).journal.reserved_bytes == reserved
 
 
-def test_the_verdicts(desk: Desk) -> None:
-    assert desk.journal.recover().verdict.state is State.EMPTY
-    list(desk.journal.replay())
-    desk.journal.start()
-    desk.journal.close()
-    desk = Desk(desk.files)
-    verdict = desk.journal.recover().verdict
+def test_the_verdicts(fresh: Desk) -> None:
+    assert fresh.journal.recover().verdict.state is State.EMPTY
+    list(fresh.journal.replay())
+    fresh.journal.start()
+    fresh.journal.close()
+    fresh = Desk(fresh.files)
+    verdict = fresh.journal.recover().verdict
     assert (verdict.state, verdict.closed, verdict.position) == (State.CLEAN, True, 2)
-    list(desk.journal.replay())
-    desk.journal.start()
-    desk.writer.step()
-    desk.log.close()
-    verdict = Desk(desk.files).journal.recover().verdict
+    list(fresh.journal.replay())
+    fresh.journal.start()
+    fresh.writer.step()
+    fresh.log.close()
+    verdict = Desk(fresh.files).journal.recover().verdict
     assert (verdict.state, verdict.closed, verdict.segment) == (State.CLEAN, False, 2)
 
 
 def test_a_start_always_begins_a_segment_and_cuts_the_old_one(desk: Desk) -> None:
-    desk.start()
     desk.send(10)
     desk.commit()
     desk.log.close()
@@ -146,7 +142,6 @@ def test_an_entry_is_cut_between_operations_only() -> None:
 
 
 def test_a_segment_is_left_when_what_is_reserved_does_not_fit(desk: Desk) -> None:
-    desk.start()
     desk.journal.reserve(3000)
     desk.send(2800)
     assert desk.journal.segment == 1
@@ -159,7 +154,6 @@ def test_a_segment_is_left_when_what_is_reserved_does_not_fit(desk: Desk) -> Non
 
 
 def test_a_segment_is_left_before_an_entry_when_little_is_left(desk: Desk) -> None:
-    desk.start()
     desk.send(3400)
     desk.commit()
     assert desk.journal.segment == 1
@@ -168,7 +162,6 @@ def test_a_segment_is_left_before_an_entry_when_little_is_left(desk: Desk) -> No
 
 
 def test_what_is_added_without_asking_is_never_refused(desk: Desk) -> None:
-    desk.start()
     for _ in range(3):
         desk.send(9000)
         desk.send(9000)
@@ -179,7 +172,6 @@ def test_what_is_added_without_asking_is_never_refused(desk: Desk) -> None:
 
 
 def test_segments_are_filled_faster_than_the_writer_works(desk: Desk) -> None:
-    desk.start()
     for _ in range(5):
         desk.journal.reserve(3000)
         desk.send(3000)
@@ -202,7 +194,6 @@ def names(found: list[tuple[int, int, int, decode.Record]], segment: int) -> lis
 
 
 def test_a_definition_is_repeated_once_in_each_segment_that_mentions_it(desk: Desk) -> None:
-    desk.start()
     journal = desk.journal
     journal.define(1, record.queue(1, {"name": "a"}))
     journal.define(2, record.queue(2, {"name": "b"}))
@@ -223,7 +214,6 @@ def test_a_definition_is_repeated_once_in_each_segment_that_mentions_it(desk: De
 
 
 def test_definitions_only_in_a_segment_that_goes_are_repeated_first(desk: Desk) -> None:
-    desk.start()
     desk.journal.define(1, record.queue(1, {"name": "a"}))
     desk.journal.define(2, record.queue(2, {"name": "b"}))
     desk.journal.define(2, record.queue(2, {"name": "B"}))
@@ -237,7 +227,6 @@ def test_definitions_only_in_a_segment_that_goes_are_repeated_first(desk: Desk) 
 
 
 def test_a_deletion_stays_as_long_as_a_segment_that_says_otherwise(desk: Desk) -> None:
-    desk.start()
     desk.journal.define(1, record.queue(1, {"name": "a"}))
     desk.send(3300)
     desk.commit()
@@ -256,7 +245,6 @@ def test_a_deletion_stays_as_long_as_a_segment_that_says_otherwise(desk: Desk) -
 
 
 def test_deleting_what_is_not_defined_does_no_harm(desk: Desk) -> None:
-    desk.start()
     desk.journal.undefine(5, record.address_deleted(5, {}))
     desk.commit()
     assert [t for _, _, t, _ in desk.again()] == [RecordType.OPENED, RecordType.ADDRESS_DELETED]
@@ -384,12 +372,12 @@ def test_no_room_to_begin() -> None:
 
 
 @pytest.mark.parametrize(("at", "doing"), [(1, "looking at"), (2, "allocating")])
-def test_a_disk_that_fails_at_the_start(desk: Desk, at: int, doing: str) -> None:
-    desk.journal.recover()
-    list(desk.journal.replay())
-    desk.files.plan(at, Fault.EIO)
+def test_a_disk_that_fails_at_the_start(fresh: Desk, at: int, doing: str) -> None:
+    fresh.journal.recover()
+    list(fresh.journal.replay())
+    fresh.files.plan(at, Fault.EIO)
     with pytest.raises(LogError, match=doing):
-        desk.journal.start()
+        fresh.journal.start()
 
 
 # -- on a real disk, with the thread -----------------------------------------------------------------------------------

@@ -39,6 +39,11 @@ def whole() -> SimFiles:
     return files
 
 
+@pytest.fixture(scope="module")
+def original(whole: SimFiles) -> dict[int, bytes]:
+    return records(copy(whole))
+
+
 def paths(files: SimFiles) -> list[str]:
     return [path for path in files.paths() if path.startswith(DIRECTORY) and path.endswith(".journal")]
 
@@ -105,9 +110,8 @@ def test_nothing_is_done_to_a_journal_that_is_well(whole: SimFiles) -> None:
         repair.plan(empty, DIRECTORY, EPOCH)
 
 
-def test_damage_anywhere(whole: SimFiles) -> None:
+def test_damage_anywhere(whole: SimFiles, original: dict[int, bytes]) -> None:
     """One bit in every 23rd byte of every segment: no more is lost than the entry that it lies in."""
-    original = records(copy(whole))
     tried = 0
     for path in paths(whole):
         data = whole.read(path)
@@ -128,8 +132,7 @@ def test_damage_anywhere(whole: SimFiles) -> None:
 
 
 @pytest.mark.parametrize("at", range(3))
-def test_a_missing_segment(whole: SimFiles, at: int) -> None:
-    original = records(copy(whole))
+def test_a_missing_segment(whole: SimFiles, original: dict[int, bytes], at: int) -> None:
     files = copy(whole)
     gone = paths(whole)[:-1][at % (len(paths(whole)) - 1)]
     damaged = SimFiles()
@@ -141,8 +144,7 @@ def test_a_missing_segment(whole: SimFiles, at: int) -> None:
 
 
 @pytest.mark.parametrize("at", range(3))
-def test_a_bad_header_costs_the_segment(whole: SimFiles, at: int) -> None:
-    original = records(copy(whole))
+def test_a_bad_header_costs_the_segment(whole: SimFiles, original: dict[int, bytes], at: int) -> None:
     files = copy(whole)
     path = paths(whole)[at]
     files.flip(path, 20, 1)
@@ -151,24 +153,24 @@ def test_a_bad_header_costs_the_segment(whole: SimFiles, at: int) -> None:
     assert {loss.segment for loss in plan.losses} - {*plan.missing} == {segment.segment_number(path[-18:])}
 
 
-def test_a_segment_of_another_broker(whole: SimFiles) -> None:
+def test_a_segment_of_another_broker(whole: SimFiles, original: dict[int, bytes]) -> None:
     files = copy(whole)
     path = paths(whole)[1]
     number = segment.segment_number(path[-18:])
     first = own(files, number).start
     theirs = header(number, first, bytes(16))
     files.put(path, theirs + packed(theirs, first, record.queue(5_000, {"name": "theirs"})))
-    plan = repaired(files, records(copy(whole)))
+    plan = repaired(files, original)
     assert plan.records_lost
     assert {loss.segment for loss in plan.losses} == {number}
     assert "theirs" not in Station(files.fork(0)).queues.values()
 
 
-def test_a_segment_in_the_place_of_another(whole: SimFiles) -> None:
+def test_a_segment_in_the_place_of_another(whole: SimFiles, original: dict[int, bytes]) -> None:
     files = copy(whole)
     one, other = paths(whole)[:2]
     files.put(other, files.read(one))
-    plan = repaired(files, records(copy(whole)))
+    plan = repaired(files, original)
     assert {loss.segment for loss in plan.losses} == {segment.segment_number(other[-18:])}
 
 
@@ -216,9 +218,8 @@ def test_a_segment_of_a_newer_format_is_left_to_it(whole: SimFiles) -> None:
 
 
 @pytest.mark.parametrize("fault", [Fault.CRASH, Fault.EIO])
-def test_a_fault_in_the_middle(whole: SimFiles, fault: Fault) -> None:
+def test_a_fault_in_the_middle(whole: SimFiles, original: dict[int, bytes], fault: Fault) -> None:
     """Stopped at any operation, the next run finishes it, and nothing more is lost."""
-    original = records(copy(whole))
     at = 0
     while True:
         at += 1
@@ -254,9 +255,8 @@ def test_a_repair_that_is_done_is_durable(whole: SimFiles) -> None:
     assert inspect.verify(files, DIRECTORY).ok
 
 
-def test_random_damage(whole: SimFiles) -> None:
+def test_random_damage(whole: SimFiles, original: dict[int, bytes]) -> None:
     """Several wounds at once, of any size."""
-    original = records(copy(whole))
     for seed in range(60):
         chance = Random(seed)
         files = copy(whole)
