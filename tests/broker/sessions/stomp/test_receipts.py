@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.broker.sessions.stomp.harness import started
 from tests.simulation.world import held, small
 from tests.support.sim_broker import SimBroker, SimClient
 from tests.support.sim_files import Fault
@@ -141,8 +142,7 @@ def test_an_error_that_waits_is_forgotten_with_its_connection(end: str) -> None:
     ("destinations", "refused"), [("aab", 1), ("aba", 2), ("bbacab", 4), ("abab", 2), ("babab", 3), ("bcabcabc", 5)]
 )
 def test_receipts_say_what_was_taken_before_a_refusal_and_nothing_else_is(destinations: str, refused: int) -> None:
-    broker = SimBroker(small({"match": "a", "max-size-messages": 1, "address-full-policy": "FAIL"}))
-    client = broker.connect()
+    broker, client = started({"match": "a", "max-size-messages": 1, "address-full-policy": "FAIL"})
     client.raw(pipelined(*(f"/queue/{each}" for each in destinations)))
     assert said(client) == [*map(str, range(refused)), "ERROR"]
     assert client.take("ERROR")[0].headers["receipt-id"] == str(refused)
@@ -154,8 +154,7 @@ def test_receipts_say_what_was_taken_before_a_refusal_and_nothing_else_is(destin
 @pytest.mark.parametrize("transaction", [False, True])
 def test_what_came_behind_a_refusal_is_not_done_whatever_it_belongs_to(transaction: bool) -> None:
     """A transaction takes no more; what was sent outside of it, or within, behind that is nobody's."""
-    broker = SimBroker(small({"match": "full", "max-size-messages": 1, "address-full-policy": "FAIL"}))
-    client = broker.connect()
+    broker, client = started({"match": "full", "max-size-messages": 1, "address-full-policy": "FAIL"})
     client.confirmed("/queue/full", b"0")
     client.do("BEGIN", {"transaction": "t"})
     broker.advance(broker.config.broker.transaction_timeout)

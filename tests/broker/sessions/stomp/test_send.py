@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from broker.config import Config
 from broker.sessions.stomp.delivery import COPY_BYTES_MAX
+from tests.broker.sessions.stomp.harness import started
 from tests.simulation.world import held, small
 from tests.support.sim_broker import SimBroker, SimClient
 from tests.support.stomp_client import ServerFrame, frame
@@ -78,8 +79,7 @@ def test_a_stated_type_makes_the_address(client: SimClient, broker: SimBroker) -
 
 @pytest.mark.parametrize(("given", "shown"), [({}, "false"), ({"persistent": "true"}, "true")])
 def test_persistent(given: dict[str, str], shown: str) -> None:
-    broker = SimBroker(small())
-    client = broker.connect()
+    broker, client = started()
     client.send("/queue/a", b"1", **given)
     broker = broker.restart(crash=False)
     assert held(broker, "a") == ([b"1"] if shown == "true" else [])

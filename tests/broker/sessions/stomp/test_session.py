@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.sessions.stomp.session import StompSession
+from tests.broker.sessions.stomp.harness import started
 from tests.simulation.world import counts, held, small
 from tests.support.sim_broker import SimBroker, SimClient
 from tests.support.stomp_client import frame
@@ -156,8 +157,7 @@ def test_frames_that_came_with_connect_are_read_by_its_version() -> None:
 
 
 def transacted() -> tuple[SimBroker, SimClient]:
-    broker = SimBroker(small({"match": "a", "redelivery-delay": 1000}))
-    client = broker.connect()
+    broker, client = started({"match": "a", "redelivery-delay": 1000})
     for n in range(3):
         client.confirmed("/queue/a", b"%d" % n)
     client.subscribe("/queue/a")
@@ -237,8 +237,7 @@ def test_a_transaction_s_queue_may_be_deleted_before_its_commit() -> None:
 
 @pytest.mark.parametrize("policy", ["FAIL", "DROP"])
 def test_messages_that_come_together_are_taken_up_to_the_limit(policy: str) -> None:
-    broker = SimBroker(small({"match": "a", "max-size-messages": 3, "address-full-policy": policy}))
-    client = broker.connect()
+    broker, client = started({"match": "a", "max-size-messages": 3, "address-full-policy": policy})
     frame = "SEND\ndestination:/queue/a\npersistent:true\nreceipt:%d\n\n%d\0"
     client.raw("".join(frame % (n, n) for n in range(8)).encode())
     if policy == "FAIL":
@@ -251,8 +250,7 @@ def test_messages_that_come_together_are_taken_up_to_the_limit(policy: str) -> N
 
 def test_a_commit_that_is_refused_does_nothing() -> None:
     """The first send alone would fit; the second is what makes the address full."""
-    broker = SimBroker(small({"match": "a", "max-size-messages": 1, "address-full-policy": "FAIL"}))
-    client = broker.connect()
+    broker, client = started({"match": "a", "max-size-messages": 1, "address-full-policy": "FAIL"})
     client.confirmed("/queue/a", b"0")
     client.do("BEGIN", {"transaction": "t"})
     client.send("/queue/b", b"1", persistent="true", transaction="t")
@@ -264,8 +262,7 @@ def test_a_commit_that_is_refused_does_nothing() -> None:
 
 
 def test_a_commit_that_fills_the_address_is_done_as_a_whole() -> None:
-    broker = SimBroker(small({"match": "a", "max-size-messages": 1, "address-full-policy": "FAIL"}))
-    client = broker.connect()
+    broker, client = started({"match": "a", "max-size-messages": 1, "address-full-policy": "FAIL"})
     client.do("BEGIN", {"transaction": "t"})
     for n in range(3):
         client.send("/queue/a", b"%d" % n, persistent="true", priority=str(n), transaction="t")
