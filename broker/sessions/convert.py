@@ -286,10 +286,7 @@ def whole(message: Message) -> bytes:
 
 
 def _read(message: Message) -> Neutral:
-    reader = _READERS.get(message.header.format.number)
-    if reader is None:
-        raise ConversionError(f"no conversion from {message.header.format.name}")
-    return reader(message)
+    return _READERS[message.header.format.number](message)
 
 
 def _from_stomp(message: Message) -> Neutral:
