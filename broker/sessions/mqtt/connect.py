@@ -9,10 +9,10 @@ from broker.engine import NEVER_EXPIRES
 from broker.engine.model.access import Identity
 from broker.sessions import sasl
 from broker.sessions.login import Gate, Peer
+from broker.sessions.mqtt.port import Port
 from broker.sessions.mqtt.terms import MqttOptions
-from broker.sessions.reading import LOGIN, Reading
+from broker.sessions.reading import LOGIN
 from protocols.mqtt.codes import V5, ReasonCode
-from protocols.mqtt.connection import MqttConnection
 from protocols.mqtt.errors import MqttError, shown
 from protocols.mqtt.inflight import RECEIVE_MAXIMUM_DEFAULT
 from protocols.mqtt.packets import Auth, Connack, Connect
@@ -43,20 +43,10 @@ class Login:
     Enhanced authentication is SCRAM, in AUTH packets (4.12).
     """
 
-    def __init__(
-        self,
-        codec: MqttConnection,
-        gate: Gate,
-        peer: Peer,
-        reading: Reading,
-        known: Known,
-        fail: Callable[[MqttError], None],
-    ) -> None:
-        self.over = False  # the connection is over: ignore answers
-        self._codec = codec
+    def __init__(self, port: Port, gate: Gate, peer: Peer, known: Known, fail: Callable[[MqttError], None]) -> None:
+        self._port = port
         self._gate = gate
         self._peer = peer
-        self._reading = reading
         self._known = known
         self._fail = fail
         self._exchange: sasl.Exchange | None = None
@@ -68,11 +58,7 @@ class Login:
             self._start(method, connect.properties.get(AUTHENTICATION_DATA))
             return
         name, password = connect.user_name or "", connect.password or b""
-
-        def known(identity: Identity | None) -> None:
-            self._tell(identity, None)
-
-        self._gate.login(self._peer, name, password, self._reading.until(LOGIN, known))
+        self._gate.login(self._peer, name, password, self._port.reading.until(LOGIN, self._tell))
 
     def step(self, auth: Auth) -> None:
         """Process an AUTH.  Raises MqttError."""
@@ -95,25 +81,24 @@ class Login:
 
     def _go_on(self, data: bytes | None) -> None:
         assert self._exchange is not None, "the codec knows whose turn it is"
-        self._exchange.step(data or b"", self._reading.until(LOGIN, self._answered))
+        self._exchange.step(data or b"", self._port.reading.until(LOGIN, self._answered))
 
     def _answered(self, answer: sasl.Answer) -> None:
-        if self.over:
-            return
         if isinstance(answer, sasl.Challenge):
-            self.send(ReasonCode.CONTINUE_AUTHENTICATION, answer.data)
+            if not self._port.lost:
+                self.send(ReasonCode.CONTINUE_AUTHENTICATION, answer.data)
         elif isinstance(answer, sasl.Granted):
             self._tell(answer.identity, answer.data)
         else:
-            self._tell(None, None)
+            self._tell(None)
 
-    def _tell(self, identity: Identity | None, data: bytes | None) -> None:
-        if not self.over:
+    def _tell(self, identity: Identity | None, data: bytes | None = None) -> None:
+        if not self._port.lost:
             self._known(identity, data)
 
     def send(self, reason: ReasonCode, data: bytes | None) -> None:
         """Send an AUTH."""
-        if not self._codec.send(Auth(reason, Properties([] if data is None else [(AUTHENTICATION_DATA, data)]))):
+        if not self._port.codec.send(Auth(reason, Properties([] if data is None else [(AUTHENTICATION_DATA, data)]))):
             self._fail(no_room("AUTH"))
 
 

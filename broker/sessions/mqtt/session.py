@@ -59,9 +59,8 @@ class MqttSession(MqttEndpoint):
         super().__init__(common, transport, connection_id=connection_id, peer=peer)
         self._mount = mount
         self._options = common.options
-        self._login: mqtt_connect.Login | None = mqtt_connect.Login(
-            self.codec, gate, peer, self.reading, self._known, self.fail_with
-        )
+        login = mqtt_connect.Login(self, gate, peer, self._known, self.fail_with)
+        self._login: mqtt_connect.Login | None = login
         self._connect: Connect | None = None
         self._greeting: tuple[int, Connack] | None = None  # the tick that must be durable first
 
@@ -93,8 +92,6 @@ class MqttSession(MqttEndpoint):
         self.goodbye(MqttError(ReasonCode.SESSION_TAKEN_OVER, sentence))
 
     def ended(self) -> None:
-        if self._login is not None:
-            self._login.over = True
         self._traffic.connections -= self.established
 
     def send(self, packet: Packet | Publishing) -> None:
