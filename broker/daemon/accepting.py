@@ -88,18 +88,18 @@ class Accepting:
     def _over_websocket(self, make: MakeSession, acceptor: StompAcceptor | MqttAcceptor | AmqpAcceptor) -> MakeSession:
         # Imported here: brokers without WebSocket start faster.
         from broker.sessions.websocket.session import WebSocketSession
-        from broker.sessions.websocket.stomp import StompWebSocketSession
+        from broker.sessions.websocket.stomp import SUBPROTOCOLS, StompWebSocketSession
 
         origins, report = acceptor.websocket_origins, self._tick.engine.report
+        stomp = isinstance(acceptor, StompAcceptor)
+        kind, names = (StompWebSocketSession, SUBPROTOCOLS) if stomp else (WebSocketSession, (acceptor.protocol,))
 
         def wrapping(transport: Transport, number: int, peer: Peer) -> Session:
             def refused(origin: str) -> None:
                 report("websocket.refused", remote=peer.remote, origin=origin)
 
-            inner = _bound(make, transport, number, peer)
-            if isinstance(acceptor, StompAcceptor):
-                return StompWebSocketSession(inner, origins=origins, refused=refused)
-            return WebSocketSession({acceptor.protocol: inner}, origins=origins, refused=refused)
+            offered = dict.fromkeys(names, _bound(make, transport, number, peer))
+            return kind(offered, origins=origins, refused=refused)
 
         return wrapping
 

@@ -8,7 +8,6 @@ ignore a second one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Final
 
 from broker.sessions.session import Session
@@ -23,16 +22,7 @@ class StompWebSocketSession(WebSocketSession):
 
     takes_text = True
     bare = True
-
-    def __init__(
-        self,
-        make: Callable[[], Session],
-        *,
-        origins: Sequence[str] = (),
-        refused: Callable[[str], None] = lambda origin: None,
-    ) -> None:
-        super().__init__(dict.fromkeys(SUBPROTOCOLS, make), origins=origins, refused=refused)
-        self._open = False  # a message has begun, and its last part has not been sent
+    _open = False  # a message has begun, and its last part has not been sent
 
     def _send_from(self, inner: Session) -> None:
         assert isinstance(inner, StompSession)
