@@ -334,28 +334,13 @@ class DeadLetterRules(Watcher):
             queue.counters.discarded += len(run)
             step.moved = len(run)
         done = self.done[rule.name]
+        about = {"rule": rule.name, "action": rule.action.value, "queue": queue.name}
         if step.moved:
             done[_DONE[rule.action]] += step.moved
-            state.report(
-                "rule.applied",
-                rule=rule.name,
-                action=rule.action.value,
-                queue=queue.name,
-                messages=step.moved,
-                first=run[0].id,
-                last=run[-1].id,
-            )
+            state.report("rule.applied", **about, messages=step.moved, first=run[0].id, last=run[-1].id)
         if staying:
             done[REFUSED] += len(staying)
-            why = ", ".join(step.refused)
-            state.report(
-                "rule.refused",
-                rule=rule.name,
-                action=rule.action.value,
-                queue=queue.name,
-                messages=len(staying),
-                reason=why,
-            )
+            state.report("rule.refused", **about, messages=len(staying), reason=", ".join(step.refused))
         return staying
 
     def _move(self, rule: DeadLetterRule, queue: Queue, run: list[Message], step: MoveResult) -> list[Message]:
@@ -371,7 +356,8 @@ class DeadLetterRules(Watcher):
             step.refused[error.code] = len(run)
             return circling + run
         options = MoveOptions(annotate=partial(_moved_on, rule))
-        return circling + transfer.send_to(self._state, queue, target, run, step, options)
+        wanted: list[transfer.Wanted] = [(message, target, target.address.name) for message in run]
+        return circling + transfer.send(self._state, queue, step, wanted, options)
 
     # -- trials ----------------------------------------------------------------------------------------------------
 

@@ -20,8 +20,8 @@ first, and returns how far it came.  The next step continues there, in another t
 step at most.  Messages that arrived after the first step are left alone, else those that die again would go round for
 ever.  Messages that consumers hold are not looked at.
 
-The rules for dead letters (`dead_letter_rules`) do the same with messages of their choice: `send_back`, `send_to` and
-`take_away`.
+A step is to `choose` its messages, and then to `send` or `send_back` or `take_away` them.  The rules for dead letters
+(`dead_letter_rules`) do the same with messages of their own choice.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ AS_THEY_ARE: Final = MoveOptions()
 _Origin = tuple[str, str, int | None]
 
 #: A message, its destination or the reason why it stays, and the destination's name.
-_Wanted = tuple[Message, Destination | str, str]
+Wanted = tuple[Message, Destination | str, str]
 
 
 @dataclass(slots=True)
@@ -132,41 +132,11 @@ class MoveResult:
     targets: dict[str, int] = field(default_factory=dict)
 
 
-def retry(state: State, queue: Queue, selection: MessageRange, options: MoveOptions = AS_THEY_ARE) -> MoveResult:
-    """Make one step of moving messages back to where they came from.  Raises NotReadable."""
-    step, run = _begin(state, queue, selection, options.edit.extra_bytes)
-    send_back(state, queue, run, step, options)
-    return step
-
-
-def relocate(
-    state: State, queue: Queue, target: str, selection: MessageRange, options: MoveOptions = AS_THEY_ARE
-) -> MoveResult:
-    """Make one step of moving messages to an address, or to one queue by its name or FQQN.
-
-    Raises NotFound, InvalidName, RoutingTypeMismatch, OntoItself, NotReadable.
-    """
-    found = (foreseen if options.dry_run else destination)(state, target, queue)
-    step, run = _begin(state, queue, selection, options.edit.extra_bytes)
-    _move(state, queue, step, [(message, found, target) for message in run], options)
-    return step
-
-
-def discard(state: State, queue: Queue, selection: MessageRange, options: MoveOptions = AS_THEY_ARE) -> MoveResult:
-    """Make one step of removing messages by name (purged).  Raises NotReadable."""
-    step, run = _begin(state, queue, selection)
-    step.moved = len(run)
-    if not options.dry_run:
-        take_away(state, queue, run, RemovalReason.PURGED)
-        queue.counters.purged += len(run)
-    return step
-
-
 # -- which messages ----------------------------------------------------------------------------------------------------
 
 
-def _begin(state: State, queue: Queue, selection: MessageRange, extra: int = 0) -> tuple[MoveResult, list[Message]]:
-    """The step, and the messages that it is to move; each may grow by `extra` bytes."""
+def choose(state: State, queue: Queue, selection: MessageRange, extra: int = 0) -> tuple[MoveResult, list[Message]]:
+    """A step, and the messages that it is to move; each may grow by `extra` bytes.  Raises NotReadable."""
     queue.check_public()
     if selection.ids:
         return _named(state, queue, selection.ids, extra)
@@ -369,7 +339,7 @@ def send_back(
 ) -> list[Message]:
     """Move waiting messages back to where they came from, counting them in `step`; returns those that stay."""
     found: dict[_Origin, Destination | str] = {}
-    wanted: list[_Wanted] = []
+    wanted: list[Wanted] = []
     for message in run:
         origin = _origin_of(message, first=options.first_origin)
         if origin is None:
@@ -382,19 +352,7 @@ def send_back(
             else:
                 found[origin] = home(state, queue, *origin) if name else _sent_again(state, queue, address, type)
         wanted.append((message, found[origin], name or address))
-    return _move(state, queue, step, wanted, options)
-
-
-def send_to(
-    state: State,
-    queue: Queue,
-    target: Destination,
-    run: list[Message],
-    step: MoveResult,
-    options: MoveOptions = AS_THEY_ARE,
-) -> list[Message]:
-    """Move waiting messages to a destination, counting them in `step`; returns those that stay."""
-    return _move(state, queue, step, [(message, target, target.address.name) for message in run], options)
+    return send(state, queue, step, wanted, options)
 
 
 def take_away(state: State, queue: Queue, run: list[Message], reason: RemovalReason) -> None:
@@ -404,7 +362,7 @@ def take_away(state: State, queue: Queue, run: list[Message], reason: RemovalRea
     remove(state, queue, run, reason)
 
 
-def _move(state: State, queue: Queue, step: MoveResult, wanted: list[_Wanted], options: MoveOptions) -> list[Message]:
+def send(state: State, queue: Queue, step: MoveResult, wanted: list[Wanted], options: MoveOptions) -> list[Message]:
     """Move messages to their destinations, within one journal entry if there is room; count why others stay."""
     if options.dry_run:
         for message, where, target in wanted:
@@ -416,8 +374,8 @@ def _move(state: State, queue: Queue, step: MoveResult, wanted: list[_Wanted], o
     if not _has_room(state, [message for message, _, _ in wanted if message.header.durable], options.edit):
         if len(wanted) > 1:
             half = len(wanted) // 2
-            staying = _move(state, queue, step, wanted[:half], options)
-            return staying + _move(state, queue, step, wanted[half:], options)
+            staying = send(state, queue, step, wanted[:half], options)
+            return staying + send(state, queue, step, wanted[half:], options)
         wanted = [(message, DISK_FULL, target) for message, _, target in wanted]
     moving: list[Placed] = []
     staying = []

@@ -92,7 +92,9 @@ class QueueMessages:
         """Move messages back to where they came from, one step.  Raises NotReadable."""
         self._state.begin()
         settle_acknowledged(self._state)
-        return transfer.retry(self._state, queue, selection, options)
+        step, run = transfer.choose(self._state, queue, selection, options.edit.extra_bytes)
+        transfer.send_back(self._state, queue, run, step, options)
+        return step
 
     def move(
         self, queue: Queue, target: str, selection: MessageRange, options: MoveOptions = AS_THEY_ARE
@@ -103,13 +105,21 @@ class QueueMessages:
         """
         self._state.begin()
         settle_acknowledged(self._state)
-        return transfer.relocate(self._state, queue, target, selection, options)
+        found = (transfer.foreseen if options.dry_run else transfer.destination)(self._state, target, queue)
+        step, run = transfer.choose(self._state, queue, selection, options.edit.extra_bytes)
+        transfer.send(self._state, queue, step, [(message, found, target) for message in run], options)
+        return step
 
     def discard(self, queue: Queue, selection: MessageRange, options: MoveOptions = AS_THEY_ARE) -> MoveResult:
         """Remove messages by name (purged), one step.  Raises NotReadable."""
         self._state.begin()
         settle_acknowledged(self._state)
-        return transfer.discard(self._state, queue, selection, options)
+        step, run = transfer.choose(self._state, queue, selection)
+        step.moved = len(run)
+        if not options.dry_run:
+            transfer.take_away(self._state, queue, run, RemovalReason.PURGED)
+            queue.counters.purged += len(run)
+        return step
 
     def dead_letter_queues(self) -> list[Queue]:
         """The queues for dead or expired messages by any setting, by name; not the broker's own."""
