@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass
-from typing import Final, NoReturn
+from typing import Final
 
 from broker.engine.model.errors import Denied
 from broker.engine.model.permissions import Permission, PermissionTable, Roles
@@ -151,7 +151,9 @@ class Access:
     def require(self, permission: Permission, address: str, queue: str = "", *, named: str = "") -> None:
         """Raises Denied, with the name that the peer gave: the address or full name, or `named` instead."""
         if not self.allows(permission, address, queue):
-            _deny(permission, named or (f"{address}::{queue}" if queue else address))
+            named = named or (f"{address}::{queue}" if queue else address)
+            told = named if len(named) <= 200 else named[:200] + "..."
+            raise Denied(f"permission denied: not allowed to {_VERBS[permission]} {told} ({permission.value})")
 
     def _renew(self) -> None:
         if self._version == self._security.version:
@@ -211,11 +213,6 @@ UNRESTRICTED: Final[Access] = _Unrestricted()
 def unrestricted(client_id: str) -> Access:
     """Unrestricted access with a client id, so that consumers can opt out of this client's messages."""
     return _Unrestricted(client_id)
-
-
-def _deny(permission: Permission, named: str) -> NoReturn:
-    shown = named if len(named) <= 200 else named[:200] + "..."
-    raise Denied(f"permission denied: not allowed to {_VERBS[permission]} {shown} ({permission.value})")
 
 
 def create_permission(*, durable: bool) -> Permission:

@@ -6,6 +6,7 @@ count for no user, and anonymous users are not limited.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from broker.engine.model.errors import TooManyQueues
@@ -15,7 +16,7 @@ class QueueQuotas:
     """The number of queues of each user, and the limits.  `most`: for users not in `by_user`; -1: any number."""
 
     def __init__(self) -> None:
-        self._made: dict[str, int] = {}
+        self._made: Counter[str] = Counter()
         self._most = -1
         self._by_user: Mapping[str, int] = {}
 
@@ -26,7 +27,7 @@ class QueueQuotas:
 
     def made_by(self, user: str) -> int:
         """How many queues a user has created."""
-        return self._made.get(user, 0)
+        return self._made[user]
 
     def check(self, user: str) -> None:
         """Check that a user may create another queue.  Raises TooManyQueues."""
@@ -39,13 +40,11 @@ class QueueQuotas:
     def add(self, user: str) -> None:
         """Count a created queue."""
         if user:
-            self._made[user] = self.made_by(user) + 1
+            self._made[user] += 1
 
     def remove(self, user: str) -> None:
         """Count a deleted queue."""
         if user:
-            left = self._made[user] - 1
-            if left:
-                self._made[user] = left
-            else:
+            self._made[user] -= 1
+            if not self._made[user]:
                 del self._made[user]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Final
 
@@ -152,13 +154,9 @@ def _own(state: State, chunk: Chunk, rows: list[int], messages: list[Message]) -
     for name, run in _by_address(messages):
         state.usage.bytes += state.charged(name).charge(run)
         state.usage.messages += len(run)
-    scratch: dict[int, int] = {}
-    for row in rows if chunk.volatile else ():
-        segment = chunk.segments[row]
+    for segment, count in Counter([chunk.segments[row] for row in rows] if chunk.volatile else ()).items():
         if segment >= SCRATCH_FIRST:
-            scratch[segment] = scratch.get(segment, 0) + 1
-    for segment, count in scratch.items():
-        state.pages.release(segment, count)
+            state.pages.release(segment, count)
 
 
 def _by_address(messages: list[Message]) -> Iterator[tuple[str, list[Message]]]:
@@ -166,17 +164,8 @@ def _by_address(messages: list[Message]) -> Iterator[tuple[str, list[Message]]]:
     if len({header.address for header in set(map(_FACTS, messages))}) == 1:
         yield messages[0].header.address, messages
         return
-    run: list[Message] = []
-    header = None
-    for message in messages:
-        if message.header is not header:
-            if run and message.header.address != run[0].header.address:
-                yield run[0].header.address, run
-                run = []
-            header = message.header
-        run.append(message)
-    if run:
-        yield run[0].header.address, run
+    for name, run in groupby(messages, key=lambda message: message.header.address):
+        yield name, list(run)
 
 
 def watch(state: State, queue: Queue, chunk: Chunk, expiration: int) -> None:

@@ -6,6 +6,7 @@ Until the new record is durable it cannot be read: the message is kept in memory
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import groupby
 
 from broker.engine.model.message import Message
 from broker.engine.queues.paging.admit import write_scratch
@@ -58,7 +59,8 @@ def carry(state: State, queue: Queue, chunk: Chunk, rows: list[int], segment: in
     if not staying or chunk not in queue.tail.levels[chunk.priority]:
         return 0
     copied = 0
-    for run in _runs(read(state, queue, chunk, staying)):
+    for _, same in groupby(read(state, queue, chunk, staying), key=lambda found: found[1].header):
+        run = list(same)
         if queue.durable:
             _copy(state, queue, chunk, run, segment)
         elif not _to_scratch(state, queue, chunk, run, segment):
@@ -67,16 +69,6 @@ def carry(state: State, queue: Queue, chunk: Chunk, rows: list[int], segment: in
         tell(queue, [message for _, message in run])
     _learn_lowest(chunk)
     return copied
-
-
-def _runs(found: list[Row]) -> list[list[Row]]:
-    runs: list[list[Row]] = []
-    for row in found:
-        if runs and runs[-1][-1][1].header is row[1].header:
-            runs[-1].append(row)
-        else:
-            runs.append([row])
-    return runs
 
 
 def _copy(state: State, queue: Queue, chunk: Chunk, run: list[Row], segment: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from operator import itemgetter
@@ -253,7 +254,7 @@ def begin_removals(state: State, queue: Queue, count: int) -> None:
 def _clear_run(state: State, queue: Queue, tail: Tail, run: list[Chunk], reason: RemovalReason) -> None:
     begin_removals(state, queue, sum([chunk.count for chunk in run]))
     ids: list[int] = []
-    by_segment: dict[int, int] = {}
+    by_segment: Counter[int] = Counter()
     kept: list[Message] = []
     for chunk in run:
         for row in chunk.rows():
@@ -262,7 +263,7 @@ def _clear_run(state: State, queue: Queue, tail: Tail, run: list[Chunk], reason:
                 assert chunk.kept is not None, "a message without a place is in memory"
                 kept.append(chunk.kept[row])
                 continue
-            by_segment[segment] = by_segment.get(segment, 0) + 1
+            by_segment[segment] += 1
             if segment < SCRATCH_FIRST:
                 ids.append(chunk.ids[row])
             queue.states.pop(chunk.ids[row], None)
