@@ -12,7 +12,7 @@ decisions of their own compare `version`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from broker.engine.model.errors import Denied
@@ -35,7 +35,7 @@ _VERBS: Final = {
 }
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, frozen=True)
 class Identity:
     """A logged-in user: its name, empty for an anonymous one, and its roles.
 
@@ -44,17 +44,7 @@ class Identity:
 
     user: str
     roles: Roles
-    _: KW_ONLY
-    lasting: bool = False
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Identity) and (self.user, self.roles) == (other.user, other.roles)
-
-    def __hash__(self) -> int:
-        return hash((self.user, self.roles))
-
-    def __repr__(self) -> str:
-        return f"Identity({self.user!r}, {sorted(self.roles)})"
+    lasting: bool = field(default=False, compare=False, kw_only=True)
 
 
 #: The identity before login, with no permissions.

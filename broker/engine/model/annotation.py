@@ -15,25 +15,20 @@ from store.record import encode_json
 class TypedInt(int):
     """A number with the name of its type in the sender's protocol."""
 
-    def __new__(cls, value: int, type: str) -> TypedInt:
-        """The same number, typed."""
-        made = super().__new__(cls, value)
-        made.type = type
-        return made
-
     type: str
 
 
 class TypedText(str):
     """A text with the name of its type in the sender's protocol."""
 
-    def __new__(cls, value: str, type: str) -> TypedText:
-        """The same text, typed."""
-        made = super().__new__(cls, value)
-        made.type = type
-        return made
-
     type: str
+
+
+def typed(value: str | int, type: str) -> TypedInt | TypedText:
+    """A text or a number with the name of its type."""
+    made = TypedInt(value) if isinstance(value, int) else TypedText(value)
+    made.type = type
+    return made
 
 
 def to_json(annotations: Mapping[str, str | int]) -> dict[str, object]:
@@ -52,10 +47,8 @@ def from_json(found: Mapping[str, object]) -> dict[str, str | int]:
 def _typed(name: str, value: object) -> str | int:
     if isinstance(value, dict) and len(value) == 1:
         [(type, inner)] = value.items()
-        if isinstance(inner, str):
-            return TypedText(inner, type)
-        if isinstance(inner, int):
-            return TypedInt(inner, type)
+        if isinstance(inner, str | int):
+            return typed(inner, type)
     raise ValueError(f"the annotation {name} is neither a text nor a number")
 
 

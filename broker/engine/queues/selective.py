@@ -165,9 +165,7 @@ class SelectiveBacklog:
         self._ready.update((message.id, message) for message in messages)
         for view in self._views.values():
             view.add(messages)
-        self._bound_views()
-        if self._in_order is not None:
-            self._keep_order(messages, self._in_order)
+        self._entered(messages)
 
     def put_back(self, messages: list[Message]) -> None:
         """Put messages back, each before all younger ones of its priority."""
@@ -175,14 +173,15 @@ class SelectiveBacklog:
             self._ready[message.id] = message
             for view in self._views.values():
                 view.add_left(message)
-        self._bound_views()
-        if self._in_order is not None:
-            self._keep_order(messages, self._in_order)
+        self._entered(messages)
 
-    def _bound_views(self) -> None:
+    def _entered(self, messages: list[Message]) -> None:
+        """Bound the views, and keep the order of ids if it is known."""
         for view in self._views.values():
             if view.count > 2 * len(self._ready) + STALE_MAX:
                 view.rebuild(self._ready)
+        if self._in_order is not None:
+            self._keep_order(messages, self._in_order)
 
     def pop_for(self, key: Hashable) -> Message | None:
         """Remove and return the next message for this consumer, or None."""
@@ -206,7 +205,7 @@ class SelectiveBacklog:
     def take_head(self, count: int) -> list[Message]:
         """Remove and return the next messages in the order of delivery, for any consumer."""
         if _HEAD not in self._views:
-            self.rematch(_HEAD, None)
+            self.attach(_HEAD, None)
         view = self._views[_HEAD]
         taken: list[Message] = []
         while len(taken) < count and (message := view.pop(self._ready)) is not None:

@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import ClassVar, Final
 
 from broker.engine import DeadLetterReason, DeliveryState, Queue
-from broker.engine.model.annotation import TypedInt, TypedText
+from broker.engine.model.annotation import TypedInt, TypedText, typed
 from broker.engine.model.message import NEW, ORIG_ADDRESS, Annotations, Format, Message, MessageHeader, RoutingType
 from broker.sessions.amqp.format import AMQP_FORMAT, RESERVED_ANNOTATIONS, annotation_name, genuine
 from broker.sessions.amqp.link_id import PREFIX
@@ -437,18 +437,16 @@ _TYPES: Final[dict[str, type]] = {name: kind for kind, name in _NAMES.items()}
 def _plain(value: str | int) -> str | int:
     """Return a text or a number as an annotation with its type."""
     name = _NAMES.get(type(value))
-    if name is None:
-        return value
-    return TypedInt(value, name) if isinstance(value, int) else TypedText(value, name)
+    return value if name is None else typed(value, name)
 
 
 def _typed(value: str | int) -> object:
     """Return an annotation as a value of AMQP: of its own type, or of one that can hold it."""
     if isinstance(value, TypedInt | TypedText):
-        typed: object = _TYPES.get(value.type, str)(value)
+        found: object = _TYPES.get(value.type, str)(value)
         with suppress(ValueError, TypeError):
-            encode(typed)
-            return typed
+            encode(found)
+            return found
     if isinstance(value, str):
         return str(value)
     if isinstance(value, bool):  # separate: compiled code would return the bool as an int
