@@ -51,7 +51,7 @@ _LOG_SETTINGS: Final = "log4j2.properties"
 
 _PYTHON: Final = """\
 #!/bin/sh
-PYTHONPATH={first}:$PYTHONPATH exec {python} "$@"
+PYTHONPATH={first}${{PYTHONPATH:+:$PYTHONPATH}} exec {python} "$@"
 """
 
 

@@ -14,7 +14,7 @@ from spark_jobs.journal import unfinished
 from spark_jobs.journal.bounds import Bounds
 from spark_jobs.journal.decode import decode
 from spark_jobs.journal.inspect import inspect
-from spark_jobs.journal.scan import MissingSegments, Scanned, scan
+from spark_jobs.journal.scan import MissingSegments, Scanned, scan_segment
 from spark_jobs.journal.segments import Gap, SegmentRef
 from spark_jobs.journal.snapshot import Snapshot
 from spark_jobs.source_options import SourceOptions
@@ -58,7 +58,7 @@ def read(part: InputPartition, options: SourceOptions) -> Iterator[pa.RecordBatc
 def _scan(part: Part, options: SourceOptions) -> Iterator[Scanned]:
     """The segments of a part, and the substitutes for those of its gaps."""
     yield from map(Scanned.missing, part.gaps)
-    for segment in scan(part.segments):
+    for segment in map(scan_segment, part.segments):
         if options.strict:
             segment.check(part.bounds)
         yield segment

@@ -9,8 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum, IntEnum
+from typing import Final
 
 import pyarrow as pa
+
+from store.counted import counted
+
+UTC: Final = pa.timestamp("us", tz="UTC")
 
 
 class ExitStatus(IntEnum):
@@ -97,6 +102,14 @@ class Section:
     table: pa.Table
     note: str = ""
     chart: Chart | None = None
+
+
+def section(
+    name: str, title: str, table: pa.Table, *, beyond: int = 0, note: str = "", chart: Chart | None = None
+) -> Section:
+    """A section that says how many more rows there are.  An empty table gets no chart."""
+    cut = f"{counted(beyond, 'more is', 'more are')} not shown." if beyond else ""
+    return Section(name, title, table, " ".join(filter(None, (note, cut))), chart if table.num_rows else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ def parse(given: Mapping[str, str], *, stream: bool = False) -> SourceOptions:
     for name in options:
         if name not in possible:
             raise BadOption(
-                f"{name}: {'a stream' if stream else f'view={view}'} has no such option, only {_list(possible)}"
+                f"{name}: {'a stream' if stream else f'view={view}'} has no such option, only {', '.join(possible)}"
             )
     paths = _paths(options)
     if not paths and not options.get("snapshot"):
@@ -220,13 +220,9 @@ def _flag(options: Mapping[str, str], name: str) -> bool:
 
 def _choice(name: str, value: str, possible: Mapping[str, object] | tuple[str, ...]) -> str:
     if value not in possible:
-        raise BadOption(f"{name}={value}: possible values are {_list(possible)}")
+        raise BadOption(f"{name}={value}: possible values are {', '.join(possible)}")
     return value
 
 
 def _words(text: str) -> tuple[str, ...]:
     return tuple(word for word in (part.strip() for part in text.split(",")) if word)
-
-
-def _list(words: Mapping[str, object] | tuple[str, ...]) -> str:
-    return ", ".join(words)

@@ -7,7 +7,6 @@ with fewer cores than there are, everything is kept to as many.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -18,7 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from bench.audit.books import Books
-from bench.audit.decode import LEDGER, Row
+from bench.audit.decode import LEDGER, Row, best
 from spark_jobs.audits.ledger import LedgerOptions, ledger
 from spark_jobs.journal.decode import Selection
 from spark_jobs.journal.scan import records
@@ -45,7 +44,7 @@ def measure(directory: Path, books: Books, rounds: int, cores: int | None) -> li
         register(spark)
         for name, run in _cases(spark, snapshot, books).items():
             run()
-            seconds, count = min(_timed(run) for _ in range(rounds))
+            seconds, count = best(run, rounds)
             rows.append(Row(f"{name}, {used} cores", seconds, books.records, books.bytes, count))
     os.sched_setaffinity(0, machine)
     return rows + _duckdb(directory, books, rounds)
@@ -82,7 +81,7 @@ def _duckdb(directory: Path, books: Books, rounds: int) -> list[Row]:
         SELECT queue_id, sum(e), sum(g) FROM pairs GROUP BY ALL
     """
     with duckdb.connect() as connection:
-        seconds, count = min(_timed(lambda: len(connection.execute(query).fetchall())) for _ in range(rounds))
+        seconds, count = best(lambda: len(connection.execute(query).fetchall()), rounds)
     return [Row("DuckDB on Parquet: the same balance", seconds, books.records, path.stat().st_size, count)]
 
 
@@ -97,12 +96,6 @@ def _export(directory: Path, path: Path) -> None:
         writer.write_batch(batch)
     assert writer is not None, "a generated journal has records"
     writer.close()
-
-
-def _timed(run: Callable[[], int]) -> tuple[float, int]:
-    start = time.perf_counter()
-    count = run()
-    return time.perf_counter() - start, count
 
 
 def missed(rows: list[Row], cores: int | None) -> list[str]:

@@ -16,7 +16,7 @@
       history         the records about a few messages, as sentences
     options         which part of the journal to audit
     reading         this part as data frames, read from the source `bartleby-journal`
-    frames, tables  Spark's results, and sections of a report
+    frames          Spark's results as small tables
 
 Spark reduces the journal to counts and to the few messages that are reported individually; the rest is Arrow and Python
 on the driver.  Every list in a result is limited, and says how many more entries there are.

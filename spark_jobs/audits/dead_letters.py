@@ -24,8 +24,7 @@ from spark_jobs.audits.frames import Groups, elapsed, grouped, hour, most, quant
 from spark_jobs.audits.options import Options
 from spark_jobs.audits.outcomes import MOVED, UNKNOWN, WAITING, outcomes, replay_outcomes
 from spark_jobs.audits.reading import DAMAGE_COLUMNS, Journal
-from spark_jobs.audits.tables import section
-from spark_jobs.results import Chart, Coverage, Figure, Result, Section
+from spark_jobs.results import Chart, Coverage, Figure, Result, Section, section
 from store.counted import counted
 from store.record import DeadLetterReason
 

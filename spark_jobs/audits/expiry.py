@@ -14,8 +14,7 @@ from spark_jobs.audits.dead_letters import HOURS_MAX
 from spark_jobs.audits.frames import Groups, elapsed, grouped, hour, most, quantiles, whole
 from spark_jobs.audits.options import Options
 from spark_jobs.audits.reading import DAMAGE_COLUMNS, Journal
-from spark_jobs.audits.tables import section
-from spark_jobs.results import Chart, Coverage, Result, Section
+from spark_jobs.results import Chart, Coverage, Result, Section, section
 from store.counted import counted
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from spark_jobs.audits.tables import UTC
+from spark_jobs.results import UTC
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from spark_jobs.audits.tables import UTC
 from spark_jobs.moment import milliseconds
+from spark_jobs.results import UTC
 from store import trail_text
 from store.trail import StepKind, TrailStep
 

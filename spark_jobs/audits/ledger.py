@@ -25,12 +25,11 @@ from spark_jobs.audits.options import Options
 from spark_jobs.audits.reading import Journal
 from spark_jobs.audits.rules import Ids, QueueBook, QueuePresent, Row
 from spark_jobs.audits.statement import Figures
-from spark_jobs.audits.tables import section
 from spark_jobs.journal.bounds import Bounds
 from spark_jobs.journal.schema import DAMAGE
 from spark_jobs.journal.segments import SegmentRef, next_id_at
 from spark_jobs.journal.walk import UNKNOWN
-from spark_jobs.results import Coverage, Damage, Result, Section, Verdict
+from spark_jobs.results import Coverage, Damage, Result, Section, Verdict, section
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

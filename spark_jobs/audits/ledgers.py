@@ -20,9 +20,8 @@ from spark_jobs.audits.frames import collect
 from spark_jobs.audits.ledger import Ledger, LedgerOptions
 from spark_jobs.audits.passage import Books
 from spark_jobs.audits.reading import Journal
-from spark_jobs.audits.tables import UTC, section
 from spark_jobs.journal.walk import UNKNOWN
-from spark_jobs.results import Chart, Coverage, Result, Section, Verdict
+from spark_jobs.results import UTC, Chart, Coverage, Result, Section, Verdict, section
 from store.counted import counted
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from crc32c import crc32c
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from spark_jobs.audits.rules import QueuePresent
-from spark_jobs.audits.tables import UTC
 from spark_jobs.journal.files import location
+from spark_jobs.results import UTC
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

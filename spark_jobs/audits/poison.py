@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from spark_jobs.audits.frames import most
-from spark_jobs.audits.tables import section
-from spark_jobs.results import Section
+from spark_jobs.results import Section, section
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

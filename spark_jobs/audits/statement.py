@@ -11,8 +11,7 @@ import pyarrow as pa
 from spark_jobs.audits import rules
 from spark_jobs.audits.options import TOP_MAX
 from spark_jobs.audits.rules import QueueBook, Row
-from spark_jobs.audits.tables import UTC, section
-from spark_jobs.results import Chart, Coverage, Figure, Section, Verdict
+from spark_jobs.results import UTC, Chart, Coverage, Figure, Section, Verdict, section
 from store.counted import counted
 
 _COUNTS: Final = ("opening", "from before", "enqueued", *rules.WAYS, "with its queue", "present", "difference")

@@ -19,7 +19,6 @@ from spark_jobs.audits import history
 from spark_jobs.audits.coverage import coverage
 from spark_jobs.audits.history import ROWS_MAX, History, Row
 from spark_jobs.audits.options import Options
-from spark_jobs.audits.tables import UTC, section
 from spark_jobs.journal.bounds import Bounds
 from spark_jobs.journal.decode import Condition, Selection, decode
 from spark_jobs.journal.ids import IdFilter, message_ids
@@ -28,7 +27,7 @@ from spark_jobs.journal.scan import Scanned, scan_segment
 from spark_jobs.journal.segments import SegmentRef
 from spark_jobs.journal.snapshot import Snapshot
 from spark_jobs.journal.walk import Definition
-from spark_jobs.results import Damage, Figure, Result, Section
+from spark_jobs.results import UTC, Damage, Figure, Result, Section, section
 from store.record import RecordType
 
 #: Maximum number of ids of one message that are followed: a message moved more often is in a circle.

@@ -8,7 +8,7 @@ segment is one hole, without an `offset`.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -27,18 +27,7 @@ UNREADABLE: Final = "unreadable"
 
 
 class CorruptSegment(Exception):
-    """Damage, where none is accepted: `what` was found at byte `offset` of `size`, after `records` good records."""
-
-    def __init__(self, path: str, offset: int, size: int, records: int, what: str) -> None:
-        super().__init__(path, offset, size, records, what)
-        self.path = path
-        self.offset = offset
-        self.size = size
-        self.records = records
-        self.what = what
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.what} at byte {self.offset} of {self.size}, {self.records} records before it"
+    """Damage, where none is accepted; the message says what was found, where, and what is good before it."""
 
 
 class MissingSegments(Exception):
@@ -72,12 +61,9 @@ class Scanned:
             raise self.error
         for hole in bounds.holes(self.found):
             before = int(np.searchsorted(self.found.offsets, hole.offset))
-            raise CorruptSegment(self.path, hole.offset, len(self.data), before, hole.what)
-
-
-def scan(refs: Iterable[SegmentRef]) -> Iterator[Scanned]:
-    """The segments, one after another.  Raises OSError for errors that may be temporary."""
-    return map(scan_segment, refs)
+            raise CorruptSegment(
+                f"{self.path}: {hole.what} at byte {hole.offset} of {len(self.data)}, {before} records before it"
+            )
 
 
 def scan_segment(ref: SegmentRef) -> Scanned:
@@ -108,7 +94,7 @@ def records(snapshot: Snapshot, selection: Selection, *, strict: bool = True) ->
     selection = replace(selection, bounds=snapshot.bounds.within(selection.bounds))
     for gap in snapshot.missing:
         yield from decode(b"", Scanned.missing(gap).found, selection)
-    for segment in scan(snapshot.segments):
+    for segment in map(scan_segment, snapshot.segments):
         if strict:
             segment.check(selection.bounds)
         yield from decode(segment.data, segment.found, selection)

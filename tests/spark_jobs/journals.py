@@ -63,18 +63,23 @@ class Growing:
 
         Returns the directory.
         """
-        directory = at or self.data
-        wanted = {directory / Path(path).relative_to(_ROOT): path for path in self.files.paths()}
-        for path in [path for path in directory.rglob("*") if path.is_file()]:
-            if path not in wanted:
-                path.unlink()
-        for path, source in wanted.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(self.files.read(source))
+        directory = dump(self.files, at or self.data)
         if half_written:
             newest = max((directory / self.journal.name).glob("*.journal"))
             newest.write_bytes(_without_half_an_entry(newest.read_bytes()))
         return directory
+
+
+def dump(disk: SimFiles, directory: Path) -> Path:
+    """Make a directory, which it returns, what is on the simulated disk."""
+    wanted = {directory / Path(path).relative_to(_ROOT): path for path in disk.paths()}
+    for path in [path for path in directory.rglob("*") if path.is_file()]:
+        if path not in wanted:
+            path.unlink()
+    for path, source in wanted.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(disk.read(source))
+    return directory
 
 
 def _without_half_an_entry(data: bytes) -> bytes:

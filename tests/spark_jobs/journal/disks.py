@@ -11,8 +11,6 @@ from store.manifest import MANIFEST
 from store.retention import DIRECTORY
 from store.segment import decode_header, scan, segment_name, segment_number
 from tests.spark_jobs.journals import Growing
-from tests.store.workload import DIRECTORY as HOME
-from tests.support.sim_files import SimFiles
 
 COMMITS: Final = 80
 
@@ -99,13 +97,3 @@ def check(snapshot: Snapshot, whole: dict[int, Truth], bad: frozenset[int] = fro
 def pinned(data: Path) -> Snapshot:
     """A snapshot of it."""
     return take([str(data)])
-
-
-def dump(disk: SimFiles, data: Path) -> Path:
-    """What is on the simulated disk, as a data directory."""
-    root = HOME.rpartition("/")[0]
-    for path in disk.paths():
-        there = data / Path(path).relative_to(root)
-        there.parent.mkdir(parents=True, exist_ok=True)
-        there.write_bytes(disk.read(path))
-    return data

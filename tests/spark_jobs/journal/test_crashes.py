@@ -12,7 +12,8 @@ from spark_jobs.journal.snapshot import Snapshot
 from store.recovery import Recovery
 from store.retention import RetentionSettings
 from store.segment import segment_name, segment_number
-from tests.spark_jobs.journal.disks import check, dump, live, pinned, truth
+from tests.spark_jobs.journal.disks import check, live, pinned, truth
+from tests.spark_jobs.journals import dump
 from tests.store.workload import DAY, EPOCH, Script, Station
 from tests.support.sim_files import Crash, Fault, SimFiles
 

@@ -24,7 +24,6 @@ from tests.spark_jobs.journal import making
 from tests.spark_jobs.journal.conftest import Before
 from tests.spark_jobs.journal.disks import (
     check,
-    dump,
     kept,
     live,
     path_of,
@@ -33,6 +32,7 @@ from tests.spark_jobs.journal.disks import (
     without_manifests,
     write,
 )
+from tests.spark_jobs.journals import dump
 from tests.store.workload import BROKER_ID, DAY, Script, Station
 from tests.support.sim_files import SimFiles
 
