@@ -136,7 +136,12 @@ class AmqpClient(Carrier):
                 return
         self.codec.send_open(desired_capabilities=desired, idle_time_out=idle_time_out)
         self.wait(lambda: self.open is not None)
-        self.ses: Session = self.codec.new_session()
+        self.ses: Session
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a session, which is that of links from now on."""
+        self.ses = self.codec.new_session()
         if self.open is not None and not self.closed:
             self.ses.send_begin()
             self.say()
@@ -242,8 +247,8 @@ class AmqpClient(Carrier):
     def sender(self, address: str | None, *capabilities: str, name: str = "", **more: Any) -> Sender:
         """Attach a producer's link."""
         link = self.ses.new_sender(name or f"to {address} {len(self.ses.links)}")
-        target = more.pop("target", None) or Target(address, capabilities=capabilities)
-        link.send_attach(source=Source("me"), target=target, **more)
+        ends = {"source": Source("me"), "target": Target(address, capabilities=capabilities)}
+        link.send_attach(**ends | more)
         self.wait(lambda: link.credit > 0 or link in self.ends)
         return link
 
@@ -342,9 +347,9 @@ class AmqpClient(Carrier):
 
     # -- transactions ----------------------------------------------------------------------------------------------
 
-    def coordinator(self) -> Sender:
+    def coordinator(self, **more: Any) -> Sender:
         """Attach a link to the coordinator."""
-        return self.sender(None, name=f"tx {len(self.ses.links)}", target=Coordinator())
+        return self.sender(None, name=f"tx {len(self.ses.links)}", target=Coordinator(), **more)
 
     def declare(self, link: Sender) -> bytes:
         """Begin a transaction; returns its id."""

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from protocols.amqp.frames import frame
-from protocols.amqp.performatives import Accepted, Properties, Source, Target, TransactionalState, Transfer
+from protocols.amqp.performatives import Accepted, Properties, TransactionalState, Transfer
 from protocols.amqp.sender import Sender
 from protocols.amqp.state import LinkState
 from tests.broker.sessions import large
@@ -40,11 +40,8 @@ class Producer:
         self._raw = b""
 
     def _link(self, name: str) -> Sender:
-        link = self.client.ses.new_sender(f"{name} {self._random.random()}")
-        relay = name == "relay"
-        link.send_attach(source=Source("me"), target=Target(None if relay else name, capabilities=("queue",)[relay:]))
-        self.client.say()
-        return link
+        ends = (None,) if name == "relay" else (name, "queue")
+        return self.client.sender(*ends, name=f"{name} {self._random.random()}")
 
     def flush(self) -> None:
         """Send the frames that were made."""

@@ -10,7 +10,7 @@ from broker.sessions.convert import CONVERTED_BYTES_MAX
 from protocols.amqp.encode import encode
 from protocols.amqp.limits import Limits
 from protocols.amqp.message import AMQP_SEQUENCE, DATA, Message, encode_section
-from protocols.amqp.performatives import Accepted, Header, Rejected, Released, Source, Target
+from protocols.amqp.performatives import Accepted, Header, Rejected, Released
 from tests.broker.sessions.large import LARGE, body, config, data_of, files_of, message, value_of
 from tests.support.amqp_client import AmqpSim
 from tests.support.sim_broker import SimBroker
@@ -204,11 +204,7 @@ def test_the_session_window_is_kept() -> None:
 
 def test_a_receiver_that_takes_less_leaves_a_dead_letter(broker: SimBroker, client: AmqpSim) -> None:
     client.send(client.sender("q", "queue"), message(body(50_000)))
-    link = client.ses.new_receiver("small")
-    link.send_attach(source=Source("q"), target=Target("me"), max_message_size=20_000)
-    client.say()
-    link.send_credit(5)
-    client.say()
+    client.receiver("q", max_message_size=20_000)
     assert not client.take()
     ((dead, _),) = broker.engine.messages.browse(broker.engine.queue("DLQ"))
     assert (dead.header.annotations or {})["_AMQ_DL_REASON"] == "too-large"

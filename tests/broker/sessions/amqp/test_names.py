@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from protocols.amqp.performatives import Accepted, Received, Source, Target, TerminusDurability
+from protocols.amqp.performatives import Accepted, Received, TerminusDurability
 from tests.simulation.world import held
 from tests.support.amqp_client import AmqpSim, message
 from tests.support.sim_broker import SimBroker
@@ -20,9 +20,7 @@ def test_links_of_one_name_do_not_steal(broker: SimBroker, client: AmqpSim, wher
     client.receiver("a", "queue", credit=1, name="same")
     other = AmqpSim(broker) if where == "connections" else client
     if where == "sessions":
-        other.ses = other.codec.new_session()
-        other.ses.send_begin()
-        other.say()
+        other.begin()
     other.receiver("a", "queue", credit=1, name="same")
     assert len(broker.engine.queue("a").consumers) == 2
     producer = AmqpSim(broker, container="producer")
@@ -46,9 +44,7 @@ def test_a_durable_subscription_is_not_stolen(broker: SimBroker, client: AmqpSim
 
 
 def test_a_producer_begins_anew_whatever_it_has_not_settled(broker: SimBroker, client: AmqpSim) -> None:
-    link = client.ses.new_sender("again")
-    link.send_attach(source=Source("me"), target=Target("queue://a"), **_UNSETTLED)
-    client.say()
+    link = client.sender("queue://a", **_UNSETTLED)
     answer = client.answer(link)
     assert (answer.unsettled, answer.incomplete_unsettled) == (None, False)
     [outcome] = client.send(link, message("new"))

@@ -39,9 +39,7 @@ def test_links_to_one_address(client: AmqpSim, targets: tuple[str | None, ...]) 
 def test_links_of_two_sessions(client: AmqpSim) -> None:
     client.receiver("a", "queue", credit=200)
     links = [client.sender("a", "queue", name="first")]
-    client.ses = client.codec.new_session()
-    client.ses.send_begin()
-    client.say()
+    client.begin()
     links.append(client.sender("a", "queue", name="second"))
     for _ in range(2):
         assert in_turns(client, links, 60, "sessions") == client.bodies()

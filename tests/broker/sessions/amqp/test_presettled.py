@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp.performatives import Properties, Rejected, Source, Target
+from protocols.amqp.performatives import Properties, Rejected, Source
 from tests.broker.sessions.amqp.harness import started
 from tests.broker.sessions.large import body, config
 from tests.broker.sessions.no_queue import DEAD, WHY, shut
@@ -79,9 +79,7 @@ def test_the_relay_ends_its_link(outcomes: tuple[str, ...]) -> None:
     """It is settled, or the sender does not know the outcome."""
     broker = shut(SimBroker(small()))
     client = AmqpSim(broker)
-    link = client.ses.new_sender("relay")
-    link.send_attach(source=Source("me", outcomes=outcomes), target=Target(None))
-    client.say()
+    link = client.sender(None, source=Source("me", outcomes=outcomes))
     sent = [message(str(n), properties=to) for n, to in enumerate((TO_ON, TO_OFF, TO_ON))]
     client.send(link, *sent, settled=not outcomes)
     error = client.refused(link)

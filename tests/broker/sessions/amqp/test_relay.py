@@ -6,7 +6,7 @@ import pytest
 
 from broker.engine.model.message import RoutingType
 from protocols.amqp.message import MESSAGE_ANNOTATIONS, encode_annotations
-from protocols.amqp.performatives import Accepted, Properties, Rejected, Source, Target
+from protocols.amqp.performatives import Accepted, Properties, Rejected, Source
 from tests.simulation.world import held
 from tests.support.amqp_client import AmqpSim, message, rejection
 from tests.support.sim_broker import SimBroker
@@ -105,9 +105,7 @@ def test_the_relay_ends_a_link_that_could_not_hear_of_a_rejection(
     broker: SimBroker, client: AmqpSim, outcomes: tuple[str, ...], settled: bool, ends: bool
 ) -> None:
     """What came before the message is kept, what came after it is not."""
-    link = client.ses.new_sender("relay")
-    link.send_attach(source=Source("me", outcomes=outcomes), target=Target(None))
-    client.say()
+    link = client.sender(None, source=Source("me", outcomes=outcomes))
     payloads = [message(str(n), properties=Properties(to=to)) for n, to in enumerate(["queue://a", "a.#", "queue://b"])]
     client.send(link, *payloads, settled=settled)
     if ends:

@@ -7,7 +7,6 @@ import pytest
 from protocols.amqp.message import AMQP_VALUE, encode_section
 from protocols.amqp.performatives import (
     Accepted,
-    Coordinator,
     Discharge,
     Modified,
     Properties,
@@ -161,9 +160,7 @@ def test_a_controller_that_cannot_hear_of_a_rejection_loses_its_link(
     client: AmqpSim, outcomes: tuple[str, ...], ends: bool
 ) -> None:
     """Part 4, 4.3: the error then comes with the detach."""
-    coordinator = client.ses.new_sender("tx")
-    coordinator.send_attach(source=Source("me", outcomes=outcomes), target=Coordinator())
-    client.say()
+    coordinator = client.coordinator(source=Source("me", outcomes=outcomes))
     assert isinstance(client.discharge(coordinator, b"none"), Rejected) is not ends
     if ends:
         assert client.refused(coordinator).condition == "amqp:transaction:unknown-id"
@@ -212,9 +209,7 @@ def test_one_that_takes_too_long(broker: SimBroker, client: AmqpSim) -> None:
 
 def test_a_coordinator_link_settles_as_its_controller_asked(client: AmqpSim) -> None:
     """fe2o3-amqp ends a link whose settle modes come back as others."""
-    link = client.ses.new_sender("tx")
-    link.send_attach(source=Source(), target=Coordinator(), snd_settle_mode=SenderSettleMode.UNSETTLED)
-    client.say()
+    link = client.coordinator(snd_settle_mode=SenderSettleMode.UNSETTLED)
     assert client.answer(link).snd_settle_mode == SenderSettleMode.UNSETTLED
 
 
