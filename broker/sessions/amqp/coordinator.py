@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from broker.sessions.amqp.link_owner import LinkOwner
 from broker.sessions.amqp.refusals import rejects
+from broker.sessions.amqp.terms import refused
 from broker.sessions.amqp.transactions import Transactions
 from protocols.amqp.composite import composite_of
 from protocols.amqp.errors import DECODE_ERROR, INVALID_FIELD, NOT_IMPLEMENTED, AmqpError, DecodeError, link_error
@@ -42,7 +43,7 @@ class CoordinatorLink:
                 return
             error, unsettled = self._transactions.discharge(request.txn_id, fail=bool(request.fail))
         except AmqpError as wrong:
-            error, unsettled = Error(wrong.condition, wrong.description), []
+            error, unsettled = refused(wrong), []
         if error is not None and not rejects(self.link):
             raise link_error(error.condition, error.description or "")
         for of, ids, outcome in unsettled:

@@ -44,15 +44,12 @@ class Refusals:
         """Forget the tags: all deliveries have their outcomes."""
         self._tags.clear()
 
-    def refuse(self, error: Exception, sent: Sent, id: int, tag: bytes, tx: OpenTransaction | None) -> None:
+    def refuse(
+        self, error: EngineError | AmqpError, sent: Sent, id: int, tag: bytes, tx: OpenTransaction | None
+    ) -> None:
         """Refuse a delivery, and the commit of its transaction.  Raises AmqpError as `reject` does."""
-        if isinstance(error, EngineError):
-            why = refused(error)
-        else:
-            assert isinstance(error, AmqpError)
-            why = Error(error.condition, error.description)
         self._tags[id] = tag
-        self.reject([id], why, sent, tx)
+        self.reject([id], refused(error), sent, tx)
 
     def reject(self, ids: Sequence[int], why: Error, sent: Sent, tx: OpenTransaction | None) -> None:
         """Reject deliveries.  Raises AmqpError if the relay's producer cannot receive the rejection."""

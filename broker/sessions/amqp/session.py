@@ -125,13 +125,10 @@ class AmqpSession(AmqpEndpoint):
         self.part(link)
         try:
             made = self._attacher.attach(link, event.attach)
-        except EngineError as refusal:
-            refuse(link, refused(refusal))
-            return
-        except AmqpError as error:
-            if error.scope is not Scope.LINK:
+        except (EngineError, AmqpError) as refusal:
+            if isinstance(refusal, AmqpError) and refusal.scope is not Scope.LINK:
                 raise
-            refuse(link, Error(error.condition, error.description))
+            refuse(link, refused(refusal))
             return
         if isinstance(made, IncomingLink | CoordinatorLink):
             self.incoming.add(made)
@@ -144,7 +141,7 @@ class AmqpSession(AmqpEndpoint):
     def _on_refused(self, event: Refused) -> None:
         """Refuse a link over the limit; the others continue."""
         self.report_error(event.error)
-        refuse(event.link, Error(event.error.condition, event.error.description))
+        refuse(event.link, refused(event.error))
 
     def drop(
         self, link: Link, *, closed: bool, detached: bool = False, how: DeliveryOutcome = redelivery.CLOSED

@@ -29,6 +29,7 @@ from protocols.amqp.errors import (
     RESOURCE_LOCKED,
     TRANSACTION_TIMEOUT,
     UNAUTHORIZED_ACCESS,
+    AmqpError,
 )
 from protocols.amqp.performatives import Error
 from protocols.amqp.types import Symbol, UInt
@@ -135,6 +136,8 @@ def condition(refusal: EngineError) -> str:
     return _CONDITIONS.get(type(refusal), PRECONDITION_FAILED)
 
 
-def refused(refusal: EngineError) -> Error:
-    """Return a refusal of the engine as an AMQP error."""
+def refused(refusal: EngineError | AmqpError) -> Error:
+    """Return why something was refused as it is sent."""
+    if isinstance(refusal, AmqpError):
+        return Error(refusal.condition, refusal.description)
     return Error(condition(refusal), str(refusal))
