@@ -39,8 +39,8 @@ class Parting(NamedTuple):
     error: Error | None
 
     def of(self, link: Link) -> bool:
-        """Whether it is the answer for a link of the same name."""
-        return (self.session, self.link.name, self.link.role) == (link.session, link.name, link.role)
+        """Whether it is the answer for this link, or for another one of its name."""
+        return (self.link.name, self.link.role) == (link.name, link.role)
 
     def send(self) -> None:
         """Send it, unless it was sent before."""

@@ -85,9 +85,11 @@ class LinkOwner(BaseSession):
         self.answers.owed.append(Parting(event.link.session, event.link, event.closed, error))
 
     def part(self, link: Link) -> None:
-        """Answer the DETACH of a link of this name now: its session ends, or another link takes the name."""
+        """Answer now what a link or its end must not wait for: DETACH of its name, of any link if handles run out."""
+        session = link.session
+        crowded = session.begin is not None and len(session.by_handle) > session.begin.handle_max
         for each in self.answers:
-            if isinstance(each, Parting) and each.of(link):
+            if isinstance(each, Parting) and each.session is session and (crowded or each.of(link)):
                 each.send()
 
     def lose(self, link: Link, error: AmqpError) -> None:

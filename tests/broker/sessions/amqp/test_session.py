@@ -293,15 +293,17 @@ def test_detach_is_answered_behind_the_outcomes_that_wait_for_the_disk(broker: S
 
 
 @pytest.mark.parametrize("closed", [True, False])
-def test_a_link_that_attaches_again_at_once_is_not_taken_for_the_one_before(
-    broker: SimBroker, client: AmqpSim, closed: bool
+@pytest.mark.parametrize(("name", "handle_max"), [("same", 1023), ("another", 0)])
+def test_a_link_that_attaches_at_once_takes_the_place_of_the_one_before(
+    broker: SimBroker, closed: bool, name: str, handle_max: int
 ) -> None:
-    """Proton looks links up by their names, which are the same for one address."""
+    """Proton looks links up by their names, which are the same for one address; and handles may be few."""
+    client = AmqpSim(broker, limits=Limits(handle_max=handle_max))
     link = client.sender("a", "queue", name="same")
     broker.hold_disk()
     client.send(link, message("1"))
     link.send_detach(closed=closed)
-    again = client.sender("a", "queue", name="same")
+    again = client.sender("a", "queue", name=name)
     ends = [(type(event), event.link) for event in client.events if isinstance(event, Attached | Detached)]
     assert ends == [(Attached, link), (Detached, link), (Attached, again)]
     assert [event.closed for event in client.of(Detached)] == [closed]
