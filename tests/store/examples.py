@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from store import record
-from store.record import DeadLetterReason, RecordType, RemovalReason
-from tests.store.workload import Body
+from store.record import RecordType, RemovalReason
+from tests.store.workload import Body, death
 
 
 def _message() -> bytes:
@@ -28,20 +28,7 @@ EXAMPLES = {
     RecordType.COUNTS: record.counts(1, 2, [3, 4]),
     RecordType.DELIVERING: record.delivering(1, 2, [3, 4]),
     RecordType.SCHEDULED: record.scheduled(1, 2, [3, 4]),
-    RecordType.DEAD_LETTERED: record.dead_lettered(
-        queue_id=1,
-        old_id=2,
-        new_id=3,
-        enqueued=4,
-        first_failure=5,
-        attempts=6,
-        reason=DeadLetterReason.ADMIN,
-        address="addr",
-        text="text",
-        client="c",
-        remote="r",
-        user="u",
-    ),
+    RecordType.DEAD_LETTERED: death(),
     RecordType.EXPIRED: record.expired(
         queue_id=1, old_id=2, new_id=3, enqueued=4, expiration=5, attempts=6, source=1, consumers=2, address="addr"
     ),

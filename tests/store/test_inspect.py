@@ -11,7 +11,7 @@ from store.manifest import BYTES, append, removed_line
 from store.retention import RetentionSettings
 from store.segment import segment_name
 from tests.store.segments import header, made
-from tests.store.workload import BROKER_ID, DIRECTORY, EPOCH, Script, Station
+from tests.store.workload import BROKER_ID, DIRECTORY, EPOCH, Script, Station, death
 from tests.support.sim_files import Fault, SimFiles
 
 
@@ -372,21 +372,7 @@ def odd(*records: bytes) -> SimFiles:
 
 
 def test_reasons_of_other_software_are_numbers() -> None:
-    death = record.dead_lettered(
-        queue_id=1,
-        old_id=2,
-        new_id=3,
-        enqueued=4,
-        first_failure=5,
-        attempts=6,
-        reason=98,
-        address="",
-        text="",
-        client="",
-        remote="",
-        user="",
-    )
-    files = odd(record.removed(1, 99, [5]), death)
+    files = odd(record.removed(1, 99, [5]), death(reason=98))
     assert [line.fields.get("reason") for line in inspect.iter_records(files, DIRECTORY)] == [None, 99, 98]
     assert inspect.stat(files, DIRECTORY).removals == {"99": 1}
 

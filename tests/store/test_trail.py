@@ -21,7 +21,7 @@ from store.trail_search import find_trail
 from tests.store.desk import Desk
 from tests.store.segments import made
 from tests.store.workload import DIRECTORY as JOURNAL
-from tests.store.workload import Body
+from tests.store.workload import Body, death
 from tests.support import books
 from tests.support.tamper import flip
 
@@ -197,20 +197,9 @@ def stored(on: Desk, queue: int, annotations: dict[str, str | int] | None = None
 
 def died(old: int, new: int, *, queue: int) -> bytes:
     """The record of a death."""
-    return record.dead_lettered(
-        queue_id=queue,
-        old_id=old,
-        new_id=new,
-        enqueued=5,
-        first_failure=6,
-        attempts=2,
-        reason=DeadLetterReason.REJECTED,
-        address="orders",
-        text="no such customer",
-        client="worker",
-        remote="[::1]:9",
-        user="u",
-    )
+    texts = {"text": "no such customer", "client": "worker", "remote": "[::1]:9"}
+    ids = {"queue_id": queue, "old_id": old, "new_id": new}
+    return death(**ids, **texts, first_failure=6, attempts=2, reason=DeadLetterReason.REJECTED)
 
 
 def trail_of(on: Desk, id: int) -> Trail:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
+from typing import Any
 
 from store import decode, record
 from store.decode import RawRecord
@@ -36,6 +37,13 @@ DECOYS = (1 << 16) + 1
 
 #: A message to store.
 Body = StoredMessage
+
+
+def death(**facts: Any) -> bytes:
+    """The record of a death, of which nothing but these facts matters."""
+    others = {"queue_id": 1, "old_id": 2, "new_id": 3, "enqueued": 4, "first_failure": 5, "attempts": 6}
+    texts = {"address": "addr", "text": "text", "client": "c", "remote": "r", "user": "u"}
+    return record.dead_lettered(**{**others, "reason": DeadLetterReason.ADMIN, **texts, **facts})
 
 
 @dataclass(slots=True)
@@ -220,22 +228,8 @@ class Station:
     def send_to_dla(self, queue: int, id: int, grave: int) -> None:
         """Move a message in one entry."""
         (new,) = self.send([grave], [self.messages[id].body], essential=True)
-        self.journal.add(
-            record.dead_lettered(
-                queue_id=queue,
-                old_id=id,
-                new_id=new,
-                enqueued=self.now,
-                first_failure=0,
-                attempts=1,
-                reason=DeadLetterReason.REJECTED,
-                address="a",
-                text="no",
-                client="c",
-                remote="r",
-                user="u",
-            )
-        )
+        facts = {"queue_id": queue, "old_id": id, "new_id": new, "enqueued": self.now}
+        self.journal.add(death(**facts, reason=DeadLetterReason.REJECTED))
         self.remove(queue, [id], RemovalReason.DEAD_LETTERED)
 
     def note(self) -> None:

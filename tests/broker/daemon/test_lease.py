@@ -53,6 +53,16 @@ class Clock:
         return self.now
 
 
+@pytest.fixture
+def shared() -> SimDatabase:
+    return SimDatabase()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
 def is_over(lease: LeaseKeeper) -> bool:
     """What it says at this moment."""
     return lease.over
@@ -71,11 +81,15 @@ def keeper(database: Told, clock: Clock) -> LeaseKeeper:
     )
 
 
-def test_it_is_renewed_and_says_how_far_the_log_is_replicated() -> None:
-    shared, clock = SimDatabase(), Clock()
+def taken(shared: SimDatabase, clock: Clock) -> tuple[Told, LeaseKeeper]:
+    """A lease that was free."""
     database = Told(shared)
     assert database.take_lease("me", 5_000)
-    lease = keeper(database, clock)
+    return database, keeper(database, clock)
+
+
+def test_it_is_renewed_and_says_how_far_the_log_is_replicated(shared: SimDatabase, clock: Clock) -> None:
+    database, lease = taken(shared, clock)
     database.await_renewals(2)
     clock.now += 4.9
     database.await_renewals(2)  # the second began after the clock had been set
@@ -88,8 +102,7 @@ def test_it_is_renewed_and_says_how_far_the_log_is_replicated() -> None:
     assert database.take_lease("another", 5_000)
 
 
-def test_it_is_over_when_another_has_it() -> None:
-    shared, clock = SimDatabase(), Clock()
+def test_it_is_over_when_another_has_it(shared: SimDatabase, clock: Clock) -> None:
     database = Told(shared)
     shared.owner, shared.until = "another", 10_000
     lease = keeper(database, clock)
@@ -99,11 +112,8 @@ def test_it_is_over_when_another_has_it() -> None:
     assert shared.owner == "another", "what is another's is not given up"
 
 
-def test_it_is_over_when_it_could_not_be_renewed_in_time() -> None:
-    shared, clock = SimDatabase(), Clock()
-    database = Told(shared)
-    assert database.take_lease("me", 5_000)
-    lease = keeper(database, clock)
+def test_it_is_over_when_it_could_not_be_renewed_in_time(shared: SimDatabase, clock: Clock) -> None:
+    database, lease = taken(shared, clock)
     database.await_renewals(2)
     shared.reachable = False
     database.await_renewals(2)
@@ -116,12 +126,9 @@ def test_it_is_over_when_it_could_not_be_renewed_in_time() -> None:
         database.lease()
 
 
-def test_a_lease_that_is_over_may_be_ours_again() -> None:
+def test_a_lease_that_is_over_may_be_ours_again(shared: SimDatabase, clock: Clock) -> None:
     """Nobody has taken it meanwhile; whether the log is still ours, the database says when it is written."""
-    shared, clock = SimDatabase(), Clock()
-    database = Told(shared)
-    assert database.take_lease("me", 5_000)
-    lease = keeper(database, clock)
+    database, lease = taken(shared, clock)
     shared.reachable = False
     database.await_renewals(1)
     clock.now += 6

@@ -18,10 +18,16 @@ from tests.broker.telemetry.harness import SAMPLED, SPAN_ID, TRACE_ID, UNSAMPLED
 from tests.simulation.world import small
 from tests.support.amqp_client import AmqpSim, message
 from tests.support.mqtt_world import SimWorld
-from tests.support.sim_broker import SimBroker
+from tests.support.sim_broker import SimBroker, SimClient
 from tests.support.stomp_client import frame
 
 TOLD: dict[str, str] = {"persistent": "true", "traceparent": SAMPLED}
+
+
+def begun(broker: SimBroker | None = None, /, **headers: str) -> tuple[Traced, SimClient]:
+    """A traced run, and a client of its broker."""
+    traced = Traced(broker)
+    return traced, traced.broker.connect(**headers)
 
 
 def attributes(span: Any) -> dict[str, Any]:
@@ -29,8 +35,7 @@ def attributes(span: Any) -> dict[str, Any]:
 
 
 def test_a_message_that_is_sent_delivered_and_acknowledged() -> None:
-    traced = Traced()
-    client = traced.broker.connect(**{"client-id": "shop"})
+    traced, client = begun(**{"client-id": "shop"})
     client.send("/queue/orders", b"hello", tracestate="vendor=x", **TOLD)
     client.subscribe("/queue/orders")
     [got] = client.messages()
@@ -62,8 +67,7 @@ def test_a_message_that_is_sent_delivered_and_acknowledged() -> None:
 
 
 def test_a_publish_ends_when_its_message_is_durable() -> None:
-    traced = Traced(SimBroker(small(), lazy_disk=True))
-    client = traced.broker.connect()
+    traced, client = begun(SimBroker(small(), lazy_disk=True))
     client.send("/queue/a", b"1", **TOLD)
     client.send("/queue/a", b"2", traceparent=SAMPLED)
     traced.broker.now += 7
@@ -76,8 +80,7 @@ def test_a_publish_ends_when_its_message_is_durable() -> None:
 
 
 def test_only_what_its_sender_samples() -> None:
-    traced = Traced()
-    client = traced.broker.connect()
+    traced, client = begun()
     client.subscribe("/queue/a", ack="auto")
     for headers in (
         {},
@@ -94,8 +97,7 @@ def test_only_what_its_sender_samples() -> None:
 
 @pytest.mark.parametrize("more", [0, 1])
 def test_headers_at_the_limit(more: int) -> None:
-    traced = Traced()
-    client = traced.broker.connect()
+    traced, client = begun()
     told = len(f"traceparent:{SAMPLED}\npad:\n")
     client.send("/queue/a", b"x", traceparent=SAMPLED, pad="x" * (HEAD_BYTES_MAX - told + more))
     assert names(traced.spans()) == ([] if more else ["publish a"])
@@ -121,8 +123,7 @@ def test_every_protocol() -> None:
 
 def test_a_delivery_that_fails_and_a_dead_letter() -> None:
     config = small({"match": "a", "max-delivery-attempts": 2, "dead-letter-address": "dead"})
-    traced = Traced(SimBroker(config))
-    client = traced.broker.connect(**{"client-id": "shop"})
+    traced, client = begun(SimBroker(config), **{"client-id": "shop"})
     client.send("/queue/a", b"x", **TOLD)
     client.subscribe("/queue/a")
     for _ in range(2):
@@ -153,8 +154,7 @@ def test_a_delivery_that_fails_and_a_dead_letter() -> None:
 
 
 def test_a_message_that_is_released_has_not_failed() -> None:
-    traced = Traced()
-    client = traced.broker.connect()
+    traced, client = begun()
     client.send("/queue/a", b"x", **TOLD)
     client.subscribe("/queue/a")
     client.do("UNSUBSCRIBE", {"id": "s"})
@@ -166,8 +166,7 @@ def test_a_message_that_is_released_has_not_failed() -> None:
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_a_message_that_expires(kept: bool) -> None:
-    traced = Traced(SimBroker(small({"match": "a", "expiry-address": "late" if kept else ""})))
-    client = traced.broker.connect()
+    traced, client = begun(SimBroker(small({"match": "a", "expiry-address": "late" if kept else ""})))
     expiration = traced.broker.now + 1000
     client.send("/queue/a", b"x", expires=str(expiration), **TOLD)
     traced.broker.advance(60_000)
@@ -180,8 +179,7 @@ def test_a_message_that_expires(kept: bool) -> None:
 
 
 def test_a_message_that_is_refused() -> None:
-    traced = Traced(SimBroker(small({"match": "a", "max-size-messages": 1, "address-full-policy": "FAIL"})))
-    client = traced.broker.connect()
+    traced, client = begun(SimBroker(small({"match": "a", "max-size-messages": 1, "address-full-policy": "FAIL"})))
     client.send("/queue/a", b"1", **TOLD)
     client.send("/queue/a", b"2", **TOLD)
     taken, refused = traced.spans()
@@ -193,8 +191,7 @@ def test_a_message_that_is_refused() -> None:
 
 
 def test_a_transaction_is_published_when_it_commits() -> None:
-    traced = Traced()
-    client = traced.broker.connect()
+    traced, client = begun()
     for id in ("undone", "done"):
         client.do("BEGIN", {"transaction": id})
         client.send("/queue/a", id.encode(), transaction=id, **TOLD)
@@ -205,8 +202,7 @@ def test_a_transaction_is_published_when_it_commits() -> None:
 
 def test_names_of_temporary_destinations_are_no_names_of_spans() -> None:
     """There are endlessly many of them."""
-    traced = Traced()
-    client = traced.broker.connect()
+    traced, client = begun()
     client.subscribe("/temp-queue/answers", ack="auto")
     client.send("/temp-queue/answers", b"x", traceparent=SAMPLED)
     spans = traced.spans()
@@ -215,8 +211,7 @@ def test_names_of_temporary_destinations_are_no_names_of_spans() -> None:
 
 
 def test_texts_are_bounded() -> None:
-    traced = Traced()
-    client = traced.broker.connect()
+    traced, client = begun()
     client.send("/queue/a", b"x", **TOLD)
     client.subscribe("/queue/a")
     client.nack(*client.messages(), reason="x" * 2 * TEXT_CHARS_MAX)
@@ -260,8 +255,7 @@ def test_all_messages_or_none() -> None:
 
 
 def test_a_retried_dead_letter_goes_on_in_its_trace() -> None:
-    traced = Traced()
-    client = traced.broker.connect()
+    traced, client = begun()
     client.send("/queue/a", b"x", **TOLD)
     client.subscribe("/queue/a")
     client.nack(*client.messages(), requeue="false")
@@ -295,8 +289,7 @@ def test_it_is_told_once_for_each_run(monkeypatch: pytest.MonkeyPatch) -> None:
         return []
 
     monkeypatch.setattr(MessageTracer, "_notes", count)
-    traced = Traced()
-    client = traced.broker.connect()
+    _, client = begun()
     client.subscribe("/queue/a", ack="auto")
     client.raw(frame("SEND", {"destination": "/queue/a", **TOLD}, b"x") * 100)
     assert len(client.bodies()) == 100
