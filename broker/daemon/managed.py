@@ -63,7 +63,7 @@ class Managed:
         return self.server.links
 
     def acceptors(self) -> Sequence[AcceptorState]:
-        return self.server.acceptors()
+        return list(self.server.acceptors.states(self.server.guard.certificate_end))
 
     def unready(self) -> list[str]:
         disk = self.engine.usage.disk

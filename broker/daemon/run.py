@@ -331,13 +331,13 @@ class Daemon:
         if not lost:
             self._log("stopping")
             seconds = HAND_OVER_SECONDS_MAX if ending.handed_over else self._config.broker.shutdown_timeout / 1000
-        server.close()
+        server.acceptors.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 if not lost:
                     await self._driver.drain()
                     await server.say_goodbye(moved=ending.handed_over)
-                await server.idle()
+                await server.acceptors.idle()
 
     def _tell_stopping(self) -> None:
         if not self.goes_on:  # else the service manager would kill the process after a while

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from broker import clock
 from broker.config import Config
 from broker.console.console import Console
@@ -13,7 +11,6 @@ from broker.daemon.linking import LinkSessions, link_settings, make_dialer
 from broker.daemon.wiring import Broker
 from broker.log import Log
 from broker.management.http import HttpServer
-from broker.management.ports import AcceptorState
 from broker.management.ports import Broker as BrokerPort
 from broker.management.runtime import Listening
 from broker.management.shared import Shared
@@ -32,7 +29,7 @@ class Server:
         self._config = config
         self._broker = broker
         self._log = log
-        self._acceptors = Acceptors(config, broker.tick, log)
+        self.acceptors = Acceptors(config, broker.tick, log)
         self._runner = LoopRunner(broker.tick)
         try:
             if config.security.audit_file is not None:
@@ -53,7 +50,7 @@ class Server:
         self._accepting.restore()
         self._link_sessions.restore()
         for name, acceptor in config.messaging_acceptors.items():
-            await self._acceptors.open(
+            await self.acceptors.open(
                 name,
                 self._accepting.sessions(acceptor),
                 context=self.guard.context(name),
@@ -73,23 +70,19 @@ class Server:
                 console=console if http_acceptor.console else None,
                 shared=shared,
             )
-            await self._acceptors.open_http(name, server)
-        return self._acceptors.addresses
-
-    def acceptors(self) -> Sequence[AcceptorState]:
-        """Return the states of all open acceptors."""
-        return list(self._acceptors.states(self.guard.certificate_end))
+            await self.acceptors.open_http(name, server)
+        return self.acceptors.addresses
 
     def set_congested(self, congested: bool) -> None:
         """Stop or resume reading from all connections: the journal cannot take more, or can again."""
-        self._acceptors.set_congested(congested)
+        self.acceptors.set_congested(congested)
         self.dialer.set_congested(congested)
 
     # -- rights ----------------------------------------------------------------------------------------------------
 
     async def check(self) -> None:
         """Wait a moment, then check the timers of connections and whether their logins are still valid."""
-        await self._acceptors.check()
+        await self.acceptors.check()
         tick, gate = self._broker.tick, self.guard.gate
         try:
             if self.guard.look(tick.enter) or gate.any_expired(clock.wall_ms()) or gate.any_withdrawn():
@@ -100,7 +93,7 @@ class Server:
     def expel(self) -> None:
         """Close connections whose login is no longer valid: its user, certificate rule, role or token is gone."""
         gate, now = self.guard.gate, clock.wall_ms()
-        for connection in self._acceptors.connections():
+        for connection in self.acceptors.connections():
             gone = gate.gone(connection.peer)
             if gone or gate.expired(connection.peer, now):
                 self._log("login.revoked" if gone else "login.expired", remote=connection.remote)
@@ -108,27 +101,19 @@ class Server:
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """Accept no more messaging clients; connected ones stay."""
-        self._acceptors.close()
-
     def give_up(self, told: str, *, moved: bool) -> None:
         """Disconnect all clients with a reason; nothing more is confirmed.  `moved`: see Session."""
-        self._acceptors.close()
-        for connection in self._acceptors.connections():
+        self.acceptors.close()
+        for connection in self.acceptors.connections():
             self._broker.tick.give_up(connection, told, moved=moved)
 
     async def say_goodbye(self, *, moved: bool) -> None:
         """Shut down all sessions, and return when all clients have disconnected.  `moved`: see Session."""
         self.dialer.shut_down()
-        await self._acceptors.say_goodbye(moved=moved)
-
-    async def idle(self) -> None:
-        """Return when all clients have disconnected."""
-        await self._acceptors.idle()
+        await self.acceptors.say_goodbye(moved=moved)
 
     async def abort(self) -> None:
         """Close all connections, and stop listening."""
-        await self._acceptors.abort()
+        await self.acceptors.abort()
         self.dialer.abort()
         self._runner.close()

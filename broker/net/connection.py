@@ -13,6 +13,7 @@ unread input.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol, cast
@@ -39,25 +40,44 @@ OUTPUT_BYTES_MAX: Final = 8 << 20
 LINGER_BYTES_MAX: Final = 4 << 20
 
 
-class Origin(Protocol):
-    """The owner of connections: an acceptor, or the dialer of links."""
+class Origin(ABC):
+    """The owner of connections: an acceptor, or the dialer of links.  `handshake_timeout` is in ms."""
 
-    report: Report
-    congested: bool
-    handshake_timeout: int
+    def __init__(self, report: Report, monotonic_ms: Callable[[], int], handshake_timeout: int) -> None:
+        self.report = report
+        self.monotonic_ms = monotonic_ms
+        self.handshake_timeout = handshake_timeout
+        self.congested = False
+        self.connections: dict[Connection, None] = {}
 
-    @property
-    def monotonic_ms(self) -> Callable[[], int]:
-        """The clock for timers."""
-
+    @abstractmethod
     def admit(self, connection: Connection) -> bool:
         """Give a new connection a session, or refuse it."""
 
+    @abstractmethod
     def forget(self, connection: Connection) -> None:
         """Note that a connection has ended."""
 
+    @abstractmethod
     def tell_foreign(self, connection: Connection, first: bytes) -> None:
         """Note that a connection ended before it was established; `first` is the beginning of its input."""
+
+    def set_congested(self, congested: bool) -> None:
+        """Stop or resume reading from all connections, as the journal falls behind or catches up."""
+        if congested != self.congested:
+            self.congested = congested
+            for connection in self.connections:
+                connection.congestion_changed()
+
+    def shut_down(self, *, moved: bool = False) -> None:
+        """End all connections gracefully.  `moved`: see Session."""
+        for connection in list(self.connections):
+            connection.shut_down(moved=moved)
+
+    def abort(self) -> None:
+        """Abort all connections."""
+        for connection in list(self.connections):
+            connection.abort()
 
 
 class Ticking(Protocol):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from broker.engine.model.report import Report
-from broker.net.connection import Connection
+from broker.net.connection import Connection, Origin
 from broker.net.handshake import reason
 from broker.net.listener import CHECK_PERIOD_MS
 from broker.net.tasks import supervised
@@ -59,7 +59,7 @@ class Endpoint:
     context: ssl.SSLContext | None
 
 
-class Dialer:
+class Dialer(Origin):
     """Opens the connections of links, and checks their timers."""
 
     def __init__(
@@ -72,11 +72,7 @@ class Dialer:
         report: Report,
         monotonic_ms: Callable[[], int],
     ) -> None:
-        self.report = report
-        self.congested = False
-        self.handshake_timeout = LOGIN_MS_MAX
-        self.monotonic_ms = monotonic_ms
-        self.connections: dict[OutgoingConnection, None] = {}
+        super().__init__(report, monotonic_ms, LOGIN_MS_MAX)
         self._tick = tick
         self._links = links
         self._endpoints = endpoints
@@ -148,31 +144,21 @@ class Dialer:
 
     def forget(self, connection: Connection) -> None:
         """Note that a connection has ended; its session tells the link."""
-        assert isinstance(connection, OutgoingConnection)
         self.connections.pop(connection, None)
 
     def tell_foreign(self, connection: Connection, first: bytes) -> None:
         """Nothing: the session's error shows what the other end speaks."""
 
-    def set_congested(self, congested: bool) -> None:
-        """Stop or resume reading from all connections, as the journal falls behind or catches up."""
-        if congested != self.congested:
-            self.congested = congested
-            for connection in self.connections:
-                connection.congestion_changed()
-
     # -- the end ---------------------------------------------------------------------------------------------------
 
-    def shut_down(self) -> None:
+    def shut_down(self, *, moved: bool = False) -> None:
         """End all connections gracefully, and make no new ones."""
         self._closed = self._links.closing = True
         for task in self._dialing.values():
             task.cancel()
-        for connection in list(self.connections):
-            connection.shut_down()
+        super().shut_down(moved=moved)
 
     def abort(self) -> None:
         """Abort all connections."""
         self._closed = True
-        for connection in list(self.connections):
-            connection.abort()
+        super().abort()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 from broker.engine.model.report import Report
-from broker.net.connection import Connection, Ticking
+from broker.net.connection import Connection, Origin, Ticking
 from broker.net.tls import Handshake, SecureServer
 from broker.security.throttle import block
 from broker.sessions import protocol_detection as strangers
@@ -30,7 +30,7 @@ BACKLOG: Final = 1_024
 MakeSession = Callable[[Transport, int, Peer], Session]
 
 
-class Listener:
+class Listener(Origin):
     """One acceptor of a binary protocol."""
 
     def __init__(
@@ -51,13 +51,9 @@ class Listener:
         left: Callable[[Peer], None] = lambda _: None,
         served: Collection[str] = (),
     ) -> None:
+        super().__init__(report, monotonic_ms, handshake_timeout)
         self.name = name
         self.tick = tick
-        self.report = report
-        self.monotonic_ms = monotonic_ms
-        self.handshake_timeout = handshake_timeout
-        self.congested = False
-        self.connections: dict[Connection, None] = {}
         self.accepted = 0
         self.refused = 0
         self.handshakes: dict[Handshake, None] = {}
@@ -169,13 +165,6 @@ class Listener:
             self._idle.clear()
             await self._idle.wait()
 
-    def set_congested(self, congested: bool) -> None:
-        """Stop or resume reading from all connections, as the journal falls behind or catches up."""
-        if congested != self.congested:
-            self.congested = congested
-            for connection in self.connections:
-                connection.congestion_changed()
-
     def check(self) -> Iterator[None]:
         """Check the timers of all connections, some at a time, so that others are served in between."""
         for start, connection in enumerate(list(self.connections)):
@@ -193,14 +182,8 @@ class Listener:
             self._secure.close()
             self._secure = None
 
-    def shut_down(self, *, moved: bool = False) -> None:
-        """End all connections gracefully.  `moved`: see Session."""
-        for connection in list(self.connections):
-            connection.shut_down(moved=moved)
-
     def abort(self) -> None:
         """Abort all connections and handshakes."""
-        for connection in list(self.connections):
-            connection.abort()
+        super().abort()
         for handshake in list(self.handshakes):
             handshake.abort()
