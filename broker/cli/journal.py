@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, fields
 from itertools import islice
 from pathlib import Path
@@ -14,7 +12,7 @@ from typing import Any, Final
 
 import click
 
-from broker.cli.failure import DAMAGED, NO_JOURNAL, USAGE, Failure
+from broker.cli.failure import DAMAGED, USAGE, Failure
 from broker.cli.offline import compact, export_, import_
 from broker.cli.output import (
     OutputFormat,
@@ -28,10 +26,9 @@ from broker.cli.output import (
 )
 from broker.cli.repair import repair
 from broker.cli.replay import replay
-from broker.cli.settings import journal_there
+from broker.cli.settings import journal_read, journal_there
 from broker.log import cut
 from store import inspect
-from store.errors import Corrupt
 from store.files import OsFiles
 from store.record import RecordType
 
@@ -39,19 +36,6 @@ from store.record import RecordType
 FIELD_CHARS_MAX: Final = 200
 
 _directory: Final = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    """Turn errors of the directory or the journal into a Failure."""
-    try:
-        yield
-    except Corrupt as corrupt:
-        raise Failure(DAMAGED, str(corrupt)) from None
-    except OSError as error:
-        if error.filename is None:  # from printing, not from the journal
-            raise
-        raise Failure(NO_JOURNAL, f"{error.filename}: {error.strerror}") from None
 
 
 def _fields(value: inspect.Report | inspect.SegmentReport | inspect.Line | inspect.Stat) -> dict[str, Any]:
@@ -73,7 +57,7 @@ def journal() -> None:
 @output_option
 def verify(directory: Path, output: OutputFormat) -> None:
     """Check every segment; exit status 7 if a broker would not start on it."""
-    with _told():
+    with journal_read():
         report = inspect.verify(OsFiles(), journal_there(directory))
     if output == "json":
         segments = [_fields(segment) | {"status": segment.status.value} for segment in report.segments]
@@ -132,7 +116,7 @@ def print_records(
     if unknown:
         known = ", ".join(RecordType.__members__)
         raise Failure(USAGE, f"no such type: {', '.join(sorted(unknown))}; there are {known}")
-    with _told():
+    with journal_read():
         lines = inspect.iter_records(OsFiles(), journal_there(directory), bodies=bodies)
         chosen = (line for line in lines if line.position >= start and (not wanted or line.type in wanted))
         for line in islice(chosen, limit):
@@ -157,7 +141,7 @@ def _value(value: object) -> str:
 @output_option
 def stat(directory: Path, output: OutputFormat) -> None:
     """Show sizes and counts of a whole journal."""
-    with _told():
+    with journal_read():
         found = inspect.stat(OsFiles(), journal_there(directory))
     if output == "json":
         print_json(_fields(found))

@@ -22,7 +22,7 @@ from broker.cli.failure import CHECK_FAILED, PARTIAL, USAGE, Failure
 from broker.cli.output import progress_bar
 from broker.cli.queue_export import queue as queue
 from broker.cli.remote import NotThere, Remote, connect, path_of, queue_path, remote_options
-from broker.cli.task import Steps, driven, dry_run_option, rate_option
+from broker.cli.task import Steps, batches, body_of, driven, dry_run_option, rate_option
 from broker.reasons.messages import why_they_stay
 from store.counted import counted
 
@@ -134,23 +134,6 @@ def _placed(messages: Iterable[_Read], target: str) -> Iterator[tuple[str, dict[
             yield target or str(place["name"]), line | {"queues": [place]}, at
 
 
-def _batches(placed: Iterable[tuple[str, dict[str, Any], int]]) -> Iterator[tuple[str, list[str], int]]:
-    """Messages for the same destination, as many as fit one call, with the bytes of the file read so far."""
-    batch: list[str] = []
-    to, nbytes, at = "", 0, 0
-    for target, line, read in placed:
-        text = json.dumps(line, separators=(",", ":"))
-        full = len(batch) == BATCH_MESSAGES or nbytes + len(text) > BATCH_BYTES or "upload" in line
-        if batch and (full or target != to):
-            yield to, batch, at
-            batch, nbytes = [], 0
-        batch.append(text)
-        to, at = target, read
-        nbytes += BATCH_BYTES if "upload" in line else len(text)  # the broker keeps the upload only a minute
-    if batch:
-        yield to, batch, at
-
-
 class _Sender:
     """Sends batches to the broker."""
 
@@ -166,8 +149,7 @@ class _Sender:
         """Import a batch.  Raises Failure."""
         if not self._named and target not in self._known:
             self._check(target)
-        head = json.dumps({"name": self._name, "target": target, "task": self._steps.number})[:-1]
-        body = f'{head},"messages":[{",".join(batch)}]}}'.encode()
+        body = body_of(batch, name=self._name, target=target, task=self._steps.number)
         answer = self._steps.step(lambda task: self._remote.send("/api/v1/messages:import", body))
         if answer["known"]:
             self._done.known += len(batch)
@@ -206,7 +188,7 @@ def import_(file: IO[bytes], target: str, name: str, rate: int | None, dry_run: 
         with driven(remote, asked | {"total": lines.count()}) as steps, progress_bar("bytes") as bar:
             sender = _Sender(remote, steps, name, done, named=bool(target))
             bar.length = max(_size(file), 1)
-            for to, batch, at in _batches(_placed(lines.read(), target)):
+            for to, batch, at in batches(_placed(lines.read(), target), BATCH_MESSAGES, BATCH_BYTES):
                 sender.send(to, batch)
                 bar.update(max(at - bar.pos, 0))
     except KeyboardInterrupt:

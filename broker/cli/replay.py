@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -14,15 +13,14 @@ from typing import Any, Final
 
 import click
 
-from broker.cli.failure import CHECK_FAILED, DAMAGED, NO_JOURNAL, PARTIAL, USAGE, Failure
+from broker.cli.failure import CHECK_FAILED, PARTIAL, USAGE, Failure
 from broker.cli.output import OutputFormat, print_json, print_table, progress_bar
 from broker.cli.remote import Remote, call_options, connect
-from broker.cli.settings import data_directory, journal_there
-from broker.cli.task import driven, rate_option
+from broker.cli.settings import data_directory, journal_read, journal_there
+from broker.cli.task import batches, body_of, driven, rate_option
 from broker.clock import wall_ms
 from broker.reasons.messages import why_they_stay
 from store.counted import counted
-from store.errors import Corrupt
 from store.files import OsFiles
 
 #: Bytes and messages of one call: some 50 ms of the broker's time, so that clients hardly notice.
@@ -139,43 +137,22 @@ def _told() -> Iterator[None]:
     from broker.offline.parts import Unusable
 
     try:
-        yield
-    except Corrupt as error:
-        raise Failure(DAMAGED, str(error)) from None
+        with journal_read():
+            yield
     except Unusable as error:
         raise Failure(CHECK_FAILED, str(error)) from None
     except ValueError as error:
         raise Failure(USAGE, str(error)) from None
-    except OSError as error:
-        raise Failure(NO_JOURNAL, f"{error.filename}: {error.strerror}") from None
-
-
-def _batches(head: dict[str, object], lines: Iterable[dict[str, Any]], most: int) -> Iterator[bytes]:
-    """Bodies of calls, each of at most `most` messages."""
-    batch: list[str] = []
-    nbytes = 0
-    for line in lines:
-        text = json.dumps(line, separators=(",", ":"))
-        if batch and (nbytes + len(text) > BATCH_BYTES or len(batch) == most):
-            yield _body(head, batch)
-            batch, nbytes = [], 0
-        batch.append(text)
-        nbytes += len(text)
-    if batch:
-        yield _body(head, batch)
-
-
-def _body(head: dict[str, object], batch: list[str]) -> bytes:
-    return f'{json.dumps(head)[:-1]},"messages":[{",".join(batch)}]}}'.encode()
 
 
 def _send(remote: Remote, asked: dict[str, Any], lines: Iterable[dict[str, Any]], sent: _Sent) -> None:
     """Send all messages, or as many as the broker takes; the calls are the steps of a task."""
     to, rate = asked["target"], asked["rate"]
-    targeted = (line | {"to": to} if to else line for line in lines)
+    placed = (("", line | {"to": to} if to else line, 0) for line in lines)
+    most = min(max(rate // 10, 1), BATCH_MESSAGES) if rate else BATCH_MESSAGES
     with driven(remote, asked) as steps:
-        head: dict[str, object] = {"name": asked["name"], "task": steps.number}
-        for body in _batches(head, targeted, min(max(rate // 10, 1), BATCH_MESSAGES) if rate else BATCH_MESSAGES):
+        for _, batch, _ in batches(placed, most, BATCH_BYTES):
+            body = body_of(batch, name=asked["name"], task=steps.number)
             try:
                 answer = steps.step(partial(_call, remote, body))
             except Failure:

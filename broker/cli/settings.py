@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from broker.cli.failure import NO_JOURNAL, USAGE, Failure
+from broker.cli.failure import DAMAGED, NO_JOURNAL, USAGE, Failure
 
 if TYPE_CHECKING:  # its models take a while to load, and commands with --url or --data need none
     from broker.config import Config
@@ -84,16 +85,29 @@ def journal_in(directory: Path) -> Path:
         raise Failure(USAGE, f"{directory}: {error.strerror}") from None
 
 
+@contextmanager
+def journal_read() -> Iterator[None]:
+    """Turn errors of the directory or the journal into a Failure."""
+    from store.errors import Corrupt
+
+    try:
+        yield
+    except Corrupt as corrupt:
+        raise Failure(DAMAGED, str(corrupt)) from None
+    except OSError as error:
+        if error.filename is None:  # from printing, not from the journal
+            raise
+        raise Failure(NO_JOURNAL, f"{error.filename}: {error.strerror}") from None
+
+
 def journal_there(directory: Path) -> str:
     """Like `journal_in`, but the journal must have segments.  Raises Failure."""
     from store.files import OsFiles
     from store.reading import Segments
 
     journal = str(journal_in(directory))
-    try:
+    with journal_read():
         found = Segments(OsFiles(), journal).numbers()
-    except OSError as error:
-        raise Failure(NO_JOURNAL, f"{error.filename}: {error.strerror}") from None
     if not found:
         raise Failure(NO_JOURNAL, f"{journal}: there is no journal: it has no segments")
     return journal

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
@@ -92,6 +93,30 @@ def driven(remote: Remote, asked: dict[str, Any]) -> Iterator[Steps]:
         raise
     if not steps.shown:
         steps.end()
+
+
+def batches(
+    placed: Iterable[tuple[str, dict[str, Any], int]], most: int, nbytes_max: int
+) -> Iterator[tuple[str, list[str], int]]:
+    """Messages for the same target, as many as fit one call, with how far the last one is; a body fills a call."""
+    batch: list[str] = []
+    to, nbytes, at = "", 0, 0
+    for target, line, read in placed:
+        text = json.dumps(line, separators=(",", ":"))
+        full = len(batch) == most or nbytes + len(text) > nbytes_max or "upload" in line
+        if batch and (full or target != to):
+            yield to, batch, at
+            batch, nbytes = [], 0
+        batch.append(text)
+        to, at = target, read
+        nbytes += nbytes_max if "upload" in line else len(text)  # the broker keeps the upload only a minute
+    if batch:
+        yield to, batch, at
+
+
+def body_of(batch: list[str], **head: object) -> bytes:
+    """The body of a call with these messages."""
+    return f'{json.dumps(head)[:-1]},"messages":[{",".join(batch)}]}}'.encode()
 
 
 @click.group()

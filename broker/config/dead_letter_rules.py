@@ -65,21 +65,14 @@ class RuleSection(Section):
         def fits(match: str) -> Callable[[str], bool] | None:
             return matcher(match, syntax=syntax, literal_markers=literal_markers) if match else None
 
-        return DeadLetterRule(
-            name=self.name,
-            action=self.action,
-            queue=fits(self.queue),
-            reasons=frozenset(self.reasons),
-            origin_address=fits(self.origin_address),
-            origin_queue=fits(self.origin_queue),
-            user=self.user,
-            min_age=self.min_age,
-            min_attempts=self.min_attempts,
-            selector=compile_filter(self.selector),
-            every=self.every,
-            at_most=self.at_most,
-            to=self.to,
-        )
+        other = {
+            "queue": fits(self.queue),
+            "reasons": frozenset(self.reasons),
+            "origin_address": fits(self.origin_address),
+            "origin_queue": fits(self.origin_queue),
+            "selector": compile_filter(self.selector),
+        }
+        return DeadLetterRule(**dict(self) | other)
 
     def without_effect(self) -> Iterator[str]:
         """The keys that are set but not used by the action."""

@@ -64,10 +64,9 @@ class Visit:
         """All values of a field of the form, or of the query."""
         return self.form.get(name) or self.query.get(name) or []
 
-    def text(self, name: str, default: str = "") -> str:
+    def text(self, name: str) -> str:
         """A field of the form, or of the query."""
-        found = self.every(name)
-        return found[0] if found else default
+        return next(iter(self.every(name)), "")
 
     def lines(self, name: str) -> bytes:
         """A text of several lines, as typed."""

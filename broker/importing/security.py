@@ -12,7 +12,6 @@ from broker.importing.xml import Element
 
 SECTION: Final = "security-settings"
 LIMITS: Final = "resource-limit-settings"
-WHO: Final = "the file does not say which users have which roles: give your users their roles, docs/security.md"
 
 _ELEMENTS: Final = {
     "security-setting-plugin": "roles come from Bartleby's own users",

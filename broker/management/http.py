@@ -12,6 +12,7 @@ import socket
 import ssl
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from ipaddress import ip_address
 from typing import Any, Final
 
@@ -171,17 +172,14 @@ class HttpServer:
         shared: Shared | None = None,
         standby: Callable[[bool], FastAPI] | None = None,
     ) -> None:
+        self._api = partial(Api, broker, token, name=name, limits=limits, console=console, shared=shared)
         self._broker = broker
         self._standby = standby
         self._report = broker.engine.report
-        self._token = token
         self._name = name
         self._context = context
         self._open_metrics = open_metrics
         self._allowed_hosts = allowed_hosts
-        self._limits = limits
-        self._console = console
-        self._shared = shared
         self._crowd = ConnectionSlots(connections_max)
         bounds = {"slots": self._crowd, "seconds_max": request_seconds_max}
         self._protocol = type("Connection", (_Connection,), {**bounds, "left": staticmethod(self._left)})
@@ -195,11 +193,6 @@ class HttpServer:
         """Open connections."""
         return len(self._server.server_state.connections) if self._server is not None else 0
 
-    @property
-    def requests(self) -> int:
-        """Requests answered since the start."""
-        return self._server.server_state.total_requests if self._server is not None else 0
-
     async def start(self, host: str, port: int) -> list[tuple[str, int]]:
         """Listen, and return the addresses bound (port 0 picks a port).  Raises OSError."""
         self._sockets = await _bind(host, port)
@@ -208,18 +201,9 @@ class HttpServer:
         names = self._allowed_hosts
         hosts = None if names is None and self._context is not None else AllowedHosts([host, *(names or ())])
         open_metrics = local if self._open_metrics is None else self._open_metrics
+        standby = None if self._standby is None else self._standby(open_metrics)
         config = uvicorn.Config(
-            Api(
-                self._broker,
-                self._token,
-                metrics_open=open_metrics,
-                hosts=hosts,
-                name=self._name,
-                limits=self._limits,
-                console=self._console,
-                shared=self._shared,
-                standby=None if self._standby is None else self._standby(open_metrics),
-            ),
+            self._api(metrics_open=open_metrics, hosts=hosts, standby=standby),
             http=self._protocol,
             ws="none",
             lifespan="off",

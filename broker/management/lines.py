@@ -15,7 +15,7 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
 from broker.engine import NAME_CHARS_MAX, Engine, Insertion, Queue, Unreadable, read_body
 from broker.engine.model.errors import EngineError, NotReadable
@@ -41,40 +41,39 @@ BODY_BYTES_MAX: Final = 64 << 20
 #: Messages in one such request: some 20 ms of the event loop.
 MESSAGES_MAX: Final = 200
 
-#: The body's schema, and the body, in the OpenAPI document.
-TASK_SCHEMA: Final = {
-    "type": "integer",
-    "minimum": 0,
-    "maximum": ID_MAX,
-    "default": 0,
-    "description": "The task of which this is the next step; 0: no task.",
-}
-SCHEMA: Final = {
-    "type": "object",
-    "title": "MessagesToImport",
-    "description": "Messages of an export, in order.",
-    "required": ["name", "target", "messages"],
-    "properties": {
-        "name": {
-            "type": "string",
-            "minLength": 1,
-            "maxLength": NAME_CHARS_MAX,
-            "description": "The import's name: a repeated request of the same name is not done again.",
+
+def schema(title: str, what: str, name: str, messages: str, most: int, **more: object) -> dict[str, Any]:
+    """The schema in the OpenAPI document of a body with messages; `more`: fields besides name, task and messages."""
+    task = "The task of which this is the next step; 0: no task."
+    listed = {"type": "array", "maxItems": most, "items": {"type": "object"}, "description": messages}
+    return {
+        "type": "object",
+        "title": title,
+        "description": what,
+        "required": ["name", *more, "messages"],
+        "properties": {
+            "name": {"type": "string", "minLength": 1, "maxLength": NAME_CHARS_MAX, "description": name},
+            **more,
+            "task": {"type": "integer", "minimum": 0, "maximum": ID_MAX, "default": 0, "description": task},
+            "messages": listed,
         },
-        "target": {"type": "string", "description": "An address, a queue or ADDRESS::QUEUE."},
-        "task": TASK_SCHEMA,
-        "messages": {
-            "type": "array",
-            "maxItems": MESSAGES_MAX,
-            "items": {"type": "object"},
-            "description": "Each is a line of `bartleby queue export`, with its whole body.",
-        },
-    },
-}
-DOCUMENTED: Final = {
-    "required": True,
-    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/MessagesToImport"}}},
-}
+    }
+
+
+def documented(schema: dict[str, Any]) -> dict[str, Any]:
+    """A call with such a body in the OpenAPI document."""
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema['title']}"}}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+SCHEMA: Final = schema(
+    "MessagesToImport",
+    "Messages of an export, in order.",
+    "The import's name: a repeated request of the same name is not done again.",
+    "Each is a line of `bartleby queue export`, with its whole body.",
+    MESSAGES_MAX,
+    target={"type": "string", "description": "An address, a queue or ADDRESS::QUEUE."},
+)
 
 
 class BadImport(EngineError):

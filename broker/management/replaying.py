@@ -18,7 +18,7 @@ from typing import Final
 from broker.engine import NAME_CHARS_MAX, Engine, ReplayItem
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Format, Message
-from broker.management.lines import TASK_SCHEMA, task_in
+from broker.management.lines import schema, task_in
 from broker.offline.lines import PastLine, read_as, read_json
 
 #: Bytes of one request: some of the largest messages that a broker accepts by default, in base64.
@@ -27,33 +27,13 @@ BODY_BYTES_MAX: Final = 64 << 20
 #: Messages in one request: some 50 ms of the event loop, while every client waits.
 MESSAGES_MAX: Final = 1_000
 
-
-#: The body's schema, and the body, in the OpenAPI document.
-SCHEMA: Final = {
-    "type": "object",
-    "title": "Replay",
-    "description": "Messages to bring back, in order.",
-    "required": ["name", "messages"],
-    "properties": {
-        "name": {
-            "type": "string",
-            "minLength": 1,
-            "maxLength": NAME_CHARS_MAX,
-            "description": "The replay's name: messages that it has already brought back are skipped.",
-        },
-        "task": TASK_SCHEMA,
-        "messages": {
-            "type": "array",
-            "maxItems": MESSAGES_MAX,
-            "items": {"type": "object"},
-            "description": "Each as `bartleby journal export` writes it, with `queue`, and optionally `to`.",
-        },
-    },
-}
-DOCUMENTED: Final = {
-    "required": True,
-    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Replay"}}},
-}
+SCHEMA: Final = schema(
+    "Replay",
+    "Messages to bring back, in order.",
+    "The replay's name: messages that it has already brought back are skipped.",
+    "Each as `bartleby journal export` writes it, with `queue`, and optionally `to`.",
+    MESSAGES_MAX,
+)
 
 
 class BadReplay(EngineError):

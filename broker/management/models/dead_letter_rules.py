@@ -70,21 +70,15 @@ class Rule(Body):
         """The engine's rule.  Raises InvalidMatch, InvalidSelector, InvalidName."""
         if self.action == Action.MOVE.value:
             rules.check_target(self.to)
-        return DeadLetterRule(
-            name=self.name,
-            action=Action(self.action),
-            queue=rules.name_pattern(self.queue),
-            reasons=frozenset(self.reasons),
-            origin_address=rules.name_pattern(self.origin_address),
-            origin_queue=rules.name_pattern(self.origin_queue),
-            user=self.user,
-            min_age=self.min_age,
-            min_attempts=self.min_attempts,
-            selector=parse_selector(self.selector),
-            every=self.every,
-            at_most=self.at_most,
-            to=self.to,
-        )
+        other = {
+            "action": Action(self.action),
+            "queue": rules.name_pattern(self.queue),
+            "reasons": frozenset(self.reasons),
+            "origin_address": rules.name_pattern(self.origin_address),
+            "origin_queue": rules.name_pattern(self.origin_queue),
+            "selector": parse_selector(self.selector),
+        }
+        return DeadLetterRule(**dict(self) | other)
 
 
 class Try(Body):

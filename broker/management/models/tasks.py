@@ -93,22 +93,9 @@ class NewTask(Body):
     def request(self, by: dict[str, str]) -> TaskRequest:
         """The engine's request; `by`: who starts the task."""
         group = {name: value for name, value in self.group.model_dump().items() if value is not None}
-        return TaskRequest(
-            kind=TaskKind(self.kind),
-            queue=self.queue,
-            filter=self.filter,
-            ids=tuple(self.ids),
-            group=group,
-            target=self.target,
-            first_origin=self.first_origin,
-            edit=self.edit.edit or UNCHANGED,
-            dry_run=self.dry_run,
-            rate=self.rate,
-            by=by,
-            name=self.name,
-            total=self.total,
-            remove=self.remove,
-        )
+        edit = self.edit.edit or UNCHANGED
+        other = {"kind": TaskKind(self.kind), "ids": tuple(self.ids), "group": group, "edit": edit, "by": by}
+        return TaskRequest(**dict(self) | other)
 
 
 class TaskEnd(Body):

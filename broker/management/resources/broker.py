@@ -16,6 +16,7 @@ from broker.management.client_tasks import turn
 from broker.management.cursors import after_name
 from broker.management.deeds import told
 from broker.management.durable import durable
+from broker.management.lines import documented
 from broker.management.models import broker as models
 from broker.management.models.base import LIMIT_DEFAULT, After, Limit
 from broker.management.models.broker import Balance, Replayed, Status, UserList, UserShown
@@ -43,7 +44,7 @@ class BrokerCalls:
             about=whole,
             problems=(404, 409),
             body_bytes_max=replaying.BODY_BYTES_MAX,
-            openapi_extra={"requestBody": replaying.DOCUMENTED},
+            openapi_extra=documented(replaying.SCHEMA),
         )
 
     async def status(self) -> Status:

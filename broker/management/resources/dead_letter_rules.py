@@ -55,8 +55,7 @@ class DeadLetterRuleCalls:
             chosen = None if body.rules is None else [rule.rule(rules) for rule in body.rules]
         except InvalidMatch as error:
             raise Refused("invalid-body", str(error)) from None
-        key = place("dead-letter-rules", body.after, int)
-        trial = Trial(last=0 if key is None else int(key[0]))
+        trial = Trial(last=place("dead-letter-rules", body.after, 0))
         while not trial.complete and trial.counts.total() + trial.other < LOOKED_AT_MAX:
             self._broker.tick.enter()
             rules.attempt(queue, trial, chosen)

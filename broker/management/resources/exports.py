@@ -92,7 +92,7 @@ class ExportCalls:
             about=whole,
             problems=(404, 409, 507),
             body_bytes_max=lines.BODY_BYTES_MAX,
-            openapi_extra={"requestBody": lines.DOCUMENTED},
+            openapi_extra=lines.documented(lines.SCHEMA),
         )
 
     async def _about(self, name: Name, access: CallerAccess) -> None:
@@ -114,7 +114,7 @@ class ExportCalls:
         returns no messages.
         """
         selector = parse_selector(filter)
-        key = place("export", after, int)
+        last = place("export", after, 0)
         step = await turn(self._broker, task, TaskKind.EXPORT)
         queue = self._exported(name, step)
         if step is not None:
@@ -126,7 +126,7 @@ class ExportCalls:
             self._count(step, 1, 1)
             return _answer([] if dry_run else [lines.shown(queue, message, state)], None)
         fits = None if selector is None else lambda message: selector.matches(PropertyView(message))
-        page = lines.Page(queue, 0 if key is None else int(key[0]), limit, fits, counted=dry_run)
+        page = lines.Page(queue, last, limit, fits, counted=dry_run)
         for _ in range(lines.STEPS_MAX):
             self._broker.tick.enter()
             page.step(self._engine)
@@ -134,8 +134,7 @@ class ExportCalls:
                 break
             await asyncio.sleep(0)  # let others run
         self._count(step, page.looked_at, page.found)
-        last = None if queue.deleted or page.last is None else cursor("export", page.last)
-        return _answer(page.messages, last)
+        return _answer(page.messages, None if queue.deleted or page.last is None else cursor("export", page.last))
 
     def _exported(self, name: str, step: Task | None) -> Queue:
         """The queue to export.  Raises NotFound; InvalidTask if the task is for another queue."""

@@ -62,11 +62,10 @@ class MessageCalls:
         fewer messages than `limit`, or none.
         """
         queue, selector = self._engine.queue(name), parse_selector(filter)
-        key = place("messages", after, int)
+        last: int | None = place("messages", after, 0)
         most = limit or max(min(queue.address.settings.management_browse_page_size, LIMIT_MAX), 1)
         fits = None if selector is None else lambda message: selector.matches(PropertyView(message))
         shown: list[MessageShown] = []
-        last: int | None = 0 if key is None else int(key[0])
         left = self._limits.filtered_max
         while last is not None and len(shown) < most and left > 0 and not queue.deleted:
             await asyncio.sleep(0)  # let others run

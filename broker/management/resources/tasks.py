@@ -61,8 +61,7 @@ class TaskCalls:
 
     async def list(self, access: CallerAccess, limit: Limit = LIMIT_DEFAULT, after: After = "") -> TaskList:
         """The tasks on queues that the caller manages, latest first: those under way and the last ones that ended."""
-        key = place("tasks", after, int)
-        below = ID_MAX if key is None else int(key[0])
+        below = place("tasks", after, ID_MAX)
         tasks = [task for task in self._engine.tasks.all() if task.id < below and knows_task(access, task)]
         shown = tasks[:limit]
         more = cursor("tasks", shown[-1].id) if len(tasks) > len(shown) else None

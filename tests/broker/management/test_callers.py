@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final, TypeGuard
 from urllib.parse import quote
@@ -148,9 +147,6 @@ LISTS = tuple(
 #: Calls that tell everybody who is known the same, and nothing of the broker.
 SAME_FOR_ALL = (("GET", "/api/v1/reasons"), ("GET", "/api/v1/reasons/{word}"))
 
-Check = Callable[[TestBroker, Client], Awaitable[None]]
-
-
 ALICE = basic("alice", "s3cret")
 
 
@@ -275,7 +271,6 @@ async def test_a_queue_that_is_not_the_callers_is_as_unknown_as_one_that_is_not_
     there = await call(client, "GET", "/api/v1/queues/missing", ALICE)
     assert (there.status, there.json["code"]) == (404, "not-found")
     broker.tick.enter()
-    managing(broker, "#", "other", role="team")
     broker.engine.secure(
         PermissionTable([("#", {Permission.MANAGE: frozenset({"team"})}), ("secret", {Permission.MANAGE: frozenset()})])
     )

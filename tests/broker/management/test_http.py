@@ -262,9 +262,8 @@ async def test_a_host_that_is_not_known_is_an_error_of_the_caller(broker: TestBr
 
 async def test_after_stop_nobody_listens(broker: TestBroker) -> None:
     await HttpServer(broker, TOKEN).stop()
-    async with listening(broker) as (server, client):
-        await client.call("GET", "/livez")
-        assert server.requests == 1
+    async with listening(broker) as (_, client):
+        assert (await client.call("GET", "/livez")).status == 200
     with pytest.raises(ConnectionRefusedError):
         await client.call("GET", "/livez")
 
