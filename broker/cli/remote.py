@@ -125,7 +125,7 @@ class Remote:
     def __init__(self, url: str, authorization: str, context: ssl.SSLContext | None = None, *, hint: str = "") -> None:
         self._url = url.rstrip("/")
         self._authorization = authorization
-        self._hint = hint
+        self._hints = (hint,) if hint else ()
         #: Seconds that an answer may take.
         self.timeout_seconds: float = TIMEOUT_SECONDS
         self._opener: OpenerDirector = build_opener(ProxyHandler({}), HTTPSHandler(context=context))
@@ -189,10 +189,7 @@ class Remote:
         except (OSError, HTTPException) as error:
             reason = getattr(error, "reason", error)
             reason = getattr(reason, "verify_message", None) or getattr(reason, "strerror", None) or reason
-            raise Failure(UNREACHABLE, f"{self._url} cannot be reached: {reason}", *self._hints()) from None
-
-    def _hints(self) -> list[str]:
-        return [self._hint] if self._hint else []
+            raise Failure(UNREACHABLE, f"{self._url} cannot be reached: {reason}", *self._hints) from None
 
     def _refused(self, status: int, body: bytes) -> Failure:
         try:

@@ -35,7 +35,9 @@ def repair(directory: Path, backup: Path | None, dry_run: bool, yes: bool) -> No
     whose removal is lost is back.  The broker must be stopped.  DIR is the journal or the broker's data directory.
     """
     journal = Path(journal_there(directory))
-    target = backup or journal.with_name(f"{journal.name}-before-repair-{_today():%Y%m%dT%H%M%SZ}")
+    now = wall_ms()
+    today = datetime.fromtimestamp(now / 1000, UTC)
+    target = backup or journal.with_name(f"{journal.name}-before-repair-{today:%Y%m%dT%H%M%SZ}")
     files = OsFiles()
     try:
         lock = files.lock(f"{journal}/lock")
@@ -44,7 +46,7 @@ def repair(directory: Path, backup: Path | None, dry_run: bool, yes: bool) -> No
     except OSError as error:
         raise Failure(NO_JOURNAL, f"{error.filename}: {error.strerror}") from None
     try:
-        plan = repairing.plan(files, str(journal), wall_ms())
+        plan = repairing.plan(files, str(journal), now)
         _show(plan)
         if dry_run:
             return
@@ -63,10 +65,6 @@ def repair(directory: Path, backup: Path | None, dry_run: bool, yes: bool) -> No
     finally:
         lock.release()
     click.echo(f"repaired; the original files are in {target}")
-
-
-def _today() -> datetime:
-    return datetime.fromtimestamp(wall_ms() / 1000, UTC)
 
 
 def _show(plan: repairing.Plan) -> None:

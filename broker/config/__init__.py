@@ -6,67 +6,37 @@ relations between settings: relations.py; notation of values: units.py.
 
 from __future__ import annotations
 
-from broker.config.acceptors import (
-    AmqpAcceptor,
-    HttpAcceptor,
-    MessagingAcceptor,
-    MqttAcceptor,
-    StompAcceptor,
-)
-from broker.config.addresses import DEFAULTS, AddressSection, AddressSetting, Queue
+from broker.config.acceptors import AmqpAcceptor, MessagingAcceptor, MqttAcceptor, StompAcceptor
+from broker.config.addresses import AddressSection, AddressSetting
 from broker.config.dead_letter_checks import rules_of
 from broker.config.dead_letter_rules import RuleSection
-from broker.config.environment import COMMAND_VARIABLES
-from broker.config.links import (
-    LinkSection,
-    RemoteQueueSection,
-    SendSection,
-    TopicsSection,
-)
-from broker.config.load import apply_listen, load
+from broker.config.links import LinkSection, RemoteQueueSection, SendSection, TopicsSection
+from broker.config.load import load
 from broker.config.model import Config, Reload
 from broker.config.problems import ConfigError, Problem
-from broker.config.sections import (
-    BrokerSection,
-    JournalSection,
-    LimitsSection,
-    LogSection,
-    RetentionSection,
-    TelemetrySection,
-)
-from broker.config.security import CertificateUser, ResourceLimit, SecuritySection, SecuritySetting
+from broker.config.sections import JournalSection, LimitsSection, TelemetrySection
+from broker.config.security import SecuritySetting
 
 __all__ = [
-    "COMMAND_VARIABLES",
-    "DEFAULTS",
     "AddressSection",
     "AddressSetting",
     "AmqpAcceptor",
-    "BrokerSection",
-    "CertificateUser",
     "Config",
     "ConfigError",
-    "HttpAcceptor",
     "JournalSection",
     "LimitsSection",
     "LinkSection",
-    "LogSection",
     "MessagingAcceptor",
     "MqttAcceptor",
     "Problem",
-    "Queue",
     "Reload",
     "RemoteQueueSection",
-    "ResourceLimit",
-    "RetentionSection",
     "RuleSection",
-    "SecuritySection",
     "SecuritySetting",
     "SendSection",
     "StompAcceptor",
     "TelemetrySection",
     "TopicsSection",
-    "apply_listen",
     "load",
     "rules_of",
 ]

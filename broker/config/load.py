@@ -75,15 +75,6 @@ def load(
     return config
 
 
-def apply_listen(config: Config, listen: Sequence[str]) -> Config:
-    """The configuration with acceptors listening where `--listen` options say.  Raises ConfigError."""
-    config, problems, _ = overridden(config, listen)
-    problems += _clashes(config, lambda _: OPTION, set())
-    if problems:
-        raise ConfigError(problems)
-    return config
-
-
 def _read(path: Path) -> Raw:
     """The tables of a file.  Raises ConfigError."""
     deep = Problem(str(path), "the file", "", f"tables and arrays are nested more than {DEPTH_MAX} deep")

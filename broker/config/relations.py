@@ -79,7 +79,9 @@ def _line_fits_headers(config: Config) -> Iterator[Clash]:
 
 
 def _time_to_live(config: Config) -> Iterator[Clash]:
-    for name, acceptor in _stomp(config):
+    for name, acceptor in config.acceptors.items():
+        if not isinstance(acceptor, StompAcceptor):
+            continue
         section = f"acceptors.{name}"
         low, high = acceptor.connection_ttl_min, acceptor.connection_ttl_max
         if 0 <= high < low:
@@ -333,10 +335,6 @@ def _one_persistence(config: Config) -> Iterator[Clash]:
 
 def _key(setting: AddressSetting) -> str:
     return f'address-settings["{setting.match}"]'
-
-
-def _stomp(config: Config) -> Iterable[tuple[str, StompAcceptor]]:
-    return ((name, acceptor) for name, acceptor in config.acceptors.items() if isinstance(acceptor, StompAcceptor))
 
 
 def _messaging(config: Config) -> Iterable[tuple[str, MessagingAcceptor]]:

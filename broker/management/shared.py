@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.management.dead_letters.counting import GroupCounter
+from broker.management.dead_letters import GroupCounter
 from broker.management.names import Names
 from broker.management.ports import Broker
 from broker.management.trails import TrailFinder

@@ -118,16 +118,12 @@ def _number(text: str) -> int | None:
     return int(text) if re.fullmatch(r"[0-9]{1,5}", text) else None
 
 
-def _numbered(reason: Reason, number: int) -> bool:
-    return number in (reason.number, reason.return_code)
-
-
 def _exact(reasons: Sequence[Reason], text: str) -> list[Reason]:
     text = text.strip()
     number = _number(text)
     if number is not None:
         hexadecimal = text[:2].lower() == "0x"
-        return [r for r in reasons if _numbered(r, number) and (r.kind is Kind.MQTT or not hexadecimal)]
+        return [r for r in reasons if number in (r.number, r.return_code) and (r.kind is Kind.MQTT or not hexadecimal)]
     wanted = _key(text)
     found = [reason for reason in reasons if wanted in _keys(reason)]
     return found or [r for r in reasons if _ANYTHING in r.word and fnmatchcase(wanted, _key(r.word))]

@@ -8,7 +8,7 @@ from fastapi import Query
 
 from broker.management.callers import managed, require_queue
 from broker.management.calls import CallerAccess, Calls
-from broker.management.dead_letters.counting import BY_DEFAULT, GroupCounter
+from broker.management.dead_letters import BY_DEFAULT, GroupCounter
 from broker.management.models.dead_letters import GroupList, group_list
 from broker.management.ports import Broker
 

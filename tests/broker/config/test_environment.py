@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import COMMAND_VARIABLES, ConfigError, Problem, StompAcceptor, load
-from broker.config.environment import SECRET_BYTES_MAX
+from broker.config import ConfigError, Problem, StompAcceptor, load
+from broker.config.environment import COMMAND_VARIABLES, SECRET_BYTES_MAX
 from broker.engine.model.message import RoutingType
 
 

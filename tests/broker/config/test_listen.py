@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import ConfigError, Problem, apply_listen, load
+from broker.config import ConfigError, Problem, load
 from broker.config.listen import parse_listen
 
 
@@ -49,25 +49,22 @@ def test_what_is_none(text: str) -> None:
 
 def problems(*listen: str) -> list[Problem]:
     with pytest.raises(ConfigError) as caught:
-        apply_listen(load(None), listen)
+        load(None, listen=listen)
     return caught.value.problems
 
 
 def test_it_overrides_and_enables(tmp_path: Path) -> None:
     path = tmp_path / "broker.toml"
     path.write_text('[acceptors.s]\nprotocol = "stomp"\nenabled = false\n[acceptors.h]\nprotocol = "http"\n')
-    for config in (
-        apply_listen(load(path), ["s=[::1]:0", "h=127.0.0.1:1"]),
-        load(path, listen=["s=[::1]:0", "h=127.0.0.1:1"]),
-    ):
-        assert {n: (a.host, a.port, a.enabled) for n, a in config.acceptors.items()} == {
-            "s": ("::1", 0, True),
-            "h": ("127.0.0.1", 1, True),
-        }
+    config = load(path, listen=["s=[::1]:0", "h=127.0.0.1:1"])
+    assert {n: (a.host, a.port, a.enabled) for n, a in config.acceptors.items()} == {
+        "s": ("::1", 0, True),
+        "h": ("127.0.0.1", 1, True),
+    }
 
 
 def test_the_last_one_counts() -> None:
-    assert apply_listen(load(None), ["stomp=127.0.0.1:1", "stomp=127.0.0.1:2"]).acceptors["stomp"].port == 2
+    assert load(None, listen=["stomp=127.0.0.1:1", "stomp=127.0.0.1:2"]).acceptors["stomp"].port == 2
 
 
 def test_an_unknown_acceptor_is_told_with_those_that_are() -> None:

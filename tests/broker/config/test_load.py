@@ -16,12 +16,11 @@ from broker.config import (
     Config,
     ConfigError,
     Problem,
-    Queue,
     SecuritySetting,
     StompAcceptor,
     load,
 )
-from broker.config.addresses import DEFAULTS, REFUSED_SETTINGS
+from broker.config.addresses import DEFAULTS, REFUSED_SETTINGS, Queue
 from broker.config.load import AS_SHIPPED, validated
 from broker.config.relations import clashes
 from broker.config.schema import model_fields

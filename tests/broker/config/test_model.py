@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import ConfigError, HttpAcceptor, MqttAcceptor, StompAcceptor, load
+from broker.config import ConfigError, MqttAcceptor, StompAcceptor, load
+from broker.config.acceptors import HttpAcceptor
 
 Write = Callable[[str], Path]
 

@@ -9,28 +9,20 @@ from typing import Final
 
 import pytest
 
-from broker.config import (
-    AddressSection,
-    AddressSetting,
+from broker.config import load
+from broker.config.acceptors import HttpAcceptor, StompAcceptor, TlsSection
+from broker.config.addresses import DEFAULTS, AddressSection, AddressSetting, Queue
+from broker.config.section import Section
+from broker.config.sections import (
     BrokerSection,
-    CertificateUser,
-    HttpAcceptor,
     JournalSection,
     LimitsSection,
     LogSection,
-    Queue,
+    PostgresqlSection,
     RetentionSection,
-    SecuritySection,
-    SecuritySetting,
-    StompAcceptor,
     TelemetrySection,
-    load,
 )
-from broker.config.acceptors import TlsSection
-from broker.config.addresses import DEFAULTS
-from broker.config.section import Section
-from broker.config.sections import PostgresqlSection
-from broker.config.security import JwtSection, ResourceLimit
+from broker.config.security import CertificateUser, JwtSection, ResourceLimit, SecuritySection, SecuritySetting
 from broker.engine.model.row import kebab
 from tests.support.reference import DOCUMENT, FILE, expected, why
 

@@ -1,1 +1,0 @@
-"""The workbench for dead letters, as the API and the console use it."""
