@@ -112,7 +112,7 @@ def _messages(fold: Fold) -> Iterator[Line]:
     for queue_id, queue in fold.queues.items():
         counts, dues = fold.counts.get(queue_id, {}), fold.due.get(queue_id, {})
         for id, message in fold.held.get(queue_id, {}).items():
-            place: Line = {"name": queue.name}
+            place: Line = {"name": queue["name"]}
             if id in counts:
                 place["delivery-count"] = counts[id]
             if dues.get(id):

@@ -11,7 +11,7 @@ from broker.engine.queues.diverts import read_divert
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
 from broker.engine.routing import registry
-from broker.engine.routing.definitions import address_record, queue_record, read_address, read_queue
+from broker.engine.routing.definitions import address_record, queue_record
 
 
 class Imports:
@@ -23,16 +23,16 @@ class Imports:
     def address(self, definition: dict[str, object]) -> None:
         """Create an address.  Raises ValueError."""
         journal = self._state.journal
-        address = registry.restore_address(self._state, read_address(journal.allocate_ids(1), definition))
+        address = registry.restore_address(self._state, journal.allocate_ids(1), definition)
         journal.define(address.id, address_record(address))
 
     def queue(self, definition: dict[str, object]) -> None:
         """Create a queue.  Raises ValueError, InvalidFilter."""
         state, journal = self._state, self._state.journal
-        read = read_queue(journal.allocate_ids(1), definition)
-        if read.address not in state.addresses:
-            raise ValueError(f"queue {read.name} is on address {read.address}, which no line before defines")
-        queue = registry.restore_queue(state, read)
+        name, address = definition["name"], definition["address"]
+        if address not in state.addresses:
+            raise ValueError(f"queue {name} is on address {address}, which no line before defines")
+        queue = registry.restore_queue(state, journal.allocate_ids(1), definition)
         journal.define(queue.id, queue_record(queue))
         registry.refresh(state)
 

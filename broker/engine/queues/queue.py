@@ -245,8 +245,6 @@ class Queue:
         attributes = self.attributes
         return attributes.enabled and attributes.purge_on_no_consumers and not self.consumers
 
-    # -- the backlog -----------------------------------------------------------------------------------------------
-
     @property
     def backlog(self) -> Backlog | SelectiveBacklog:
         """The ready messages in memory."""
@@ -317,8 +315,6 @@ class Queue:
         """Remove and return all ready messages in memory."""
         self.expiring = 0
         return self.backlog.clear()
-
-    # -- consumers -------------------------------------------------------------------------------------------------
 
     def attach(self, consumer: Consumer) -> None:
         """Add a consumer at the end of the round."""

@@ -101,7 +101,7 @@ class Fold:
         self,
         formats: dict[int, Format],
         space: Space,
-        pages: Callable[[definitions.QueueDefinition], bool] = lambda definition: False,
+        pages: Callable[[definitions.Json], bool] = lambda definition: False,
         *,
         bodies: Bodies,
         now: int = 0,
@@ -110,8 +110,8 @@ class Fold:
         self.now = now
         self.pages = pages  # whether a queue's messages need not be read into memory
         self.places: dict[int, Places | None] = {}  # of the messages of such queues, by queue id; None: another queue
-        self.addresses: dict[int, definitions.AddressDefinition] = {}
-        self.queues: dict[int, definitions.QueueDefinition] = {}
+        self.addresses: dict[int, definitions.Json] = {}
+        self.queues: dict[int, definitions.Json] = {}
         self.held: defaultdict[int, dict[int, Message]] = defaultdict(dict)
         self.counts: dict[int, dict[int, int]] = {}
         self.due: dict[int, dict[int, int]] = {}
@@ -292,6 +292,10 @@ def _defines(table: Callable[[Fold], dict[int, Defined]], read: Callable[[int, d
     return define
 
 
+def _as_it_is(id: int, definition: definitions.Json) -> definitions.Json:
+    return definition
+
+
 def _deletes(table: Callable[[Fold], dict[int, Defined]]) -> Reader:
     """Return a reader that deletes a definition from a table."""
 
@@ -311,9 +315,9 @@ _READERS: Final[dict[int, Reader]] = {
     RecordType.COUNTS: Fold._counted,
     RecordType.DELIVERING: Fold._delivering,
     RecordType.SCHEDULED: Fold._scheduled,
-    RecordType.ADDRESS: _defines(lambda fold: fold.addresses, definitions.read_address),
+    RecordType.ADDRESS: _defines(lambda fold: fold.addresses, _as_it_is),
     RecordType.ADDRESS_DELETED: _deletes(lambda fold: fold.addresses),
-    RecordType.QUEUE: _defines(lambda fold: fold.queues, definitions.read_queue),
+    RecordType.QUEUE: _defines(lambda fold: fold.queues, _as_it_is),
     RecordType.QUEUE_DELETED: Fold._queue_deleted,
     RecordType.DIVERT: _defines(lambda fold: fold.diverts, read_divert),
     RecordType.DIVERT_DELETED: _deletes(lambda fold: fold.diverts),
@@ -339,18 +343,18 @@ def restore(state: State, sessions: StoredSessions, records: Iterable[RawRecord]
     )
     fold.read(records)
     restored = Restored()
-    for address_definition in fold.addresses.values():
-        registry.restore_address(state, address_definition)
+    for id, definition in fold.addresses.items():
+        registry.restore_address(state, id, definition)
     for divert in fold.diverts.values():
         state.diverts.add(divert)
     state.tasks.update(fold.tasks)
     registry.refresh(state)
     for address in state.addresses.values():
         state.duplicates.restore(address, fold.duplicates.get(address.id, {}))
-    for queue_definitions, few in _together(fold):
+    for ids, few in _together(fold):
         tail_restore.read_together(state, few, fold.pulled)
-        for queue_definition in queue_definitions:
-            queue = registry.restore_queue(state, queue_definition)
+        for id in ids:
+            queue = registry.restore_queue(state, id, fold.queues[id])
             restored.queues += 1
             restored.redelivered += _restore_messages(state, fold, queue)
     fold.sessions.finish(sessions, state.queues_by_id, fold.held)
@@ -358,13 +362,13 @@ def restore(state: State, sessions: StoredSessions, records: Iterable[RawRecord]
     return restored
 
 
-def _together(fold: Fold) -> Iterator[tuple[list[definitions.QueueDefinition], list[Places]]]:
-    """Yield all queues in order, some at a time, with the places of those with few messages."""
-    queues: list[definitions.QueueDefinition] = []
+def _together(fold: Fold) -> Iterator[tuple[list[int], list[Places]]]:
+    """Yield the ids of all queues in order, some at a time, with the places of those with few messages."""
+    queues: list[int] = []
     few: list[Places] = []
-    for definition in fold.queues.values():
-        queues.append(definition)
-        places = fold.places.get(definition.id)
+    for id in fold.queues:
+        queues.append(id)
+        places = fold.places.get(id)
         if places is not None and tail_restore.has_few(places):
             few.append(places)
             if len(few) == _READ_TOGETHER:
@@ -373,11 +377,11 @@ def _together(fold: Fold) -> Iterator[tuple[list[definitions.QueueDefinition], l
     yield queues, few
 
 
-def _pages(state: State, definition: definitions.QueueDefinition) -> bool:
+def _pages(state: State, definition: definitions.Json) -> bool:
     """Whether a queue's ready messages may stay on disk."""
-    if definition.name == names.RETAINED or not may_page(definition.attributes):
+    if definition["name"] == names.RETAINED or not may_page(definitions.read_attributes(definition)):
         return False
-    return state.settings(definition.address).address_full_policy is AddressFullPolicy.PAGE
+    return state.settings(str(definition["address"])).address_full_policy is AddressFullPolicy.PAGE
 
 
 def _restore_messages(state: State, fold: Fold, queue: Queue) -> int:

@@ -2,46 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from broker.engine.filter import compile_filter
 from broker.engine.model.attributes import PLAIN, QueueAttributes, as_json, from_json
 from broker.engine.model.message import RoutingType
+from broker.engine.model.settings import AddressSettings
 from broker.engine.queues.address import Address
 from broker.engine.queues.queue import Queue
 from store import record
 
 Json = dict[str, object]
-
-
-@dataclass(frozen=True, slots=True)
-class AddressDefinition:
-    """A stored address, from which it is restored after a restart."""
-
-    id: int
-    name: str
-    routing_types: frozenset[RoutingType]
-    auto_created: bool
-    configured: bool = False
-    paused: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class QueueDefinition:
-    """A stored queue, from which it is restored after a restart."""
-
-    id: int
-    name: str
-    address: str
-    routing_type: RoutingType
-    filter: str
-    no_local: str
-    auto_created: bool
-    messages_max: int = -1
-    drop_oldest: bool = False
-    attributes: QueueAttributes = PLAIN
-    configured: bool = False
-    paused: bool = False
-    creator: str = ""
 
 
 def address_record(address: Address) -> bytes:
@@ -81,35 +50,42 @@ def queue_record(queue: Queue) -> bytes:
     return record.queue(queue.id, definition)
 
 
-def read_address(id: int, definition: Json) -> AddressDefinition:
+def read_address(id: int, definition: Json, settings: AddressSettings) -> Address:
     """The inverse of `address_record`.  Raises KeyError on a definition that lacks a field."""
     types = definition["routing-types"]
     assert isinstance(types, list)
-    return AddressDefinition(
-        id=id,
-        name=str(definition["name"]),
-        routing_types=frozenset(RoutingType[t] for t in types),
+    return Address(
+        id,
+        str(definition["name"]),
+        frozenset(RoutingType[t] for t in types),
+        settings,
         auto_created=bool(definition["auto-created"]),
         configured=bool(definition.get("configured", False)),
         paused=bool(definition.get("paused", False)),
+        bound_once=True,  # it may have been: the journal does not say
     )
 
 
-def read_queue(id: int, definition: Json) -> QueueDefinition:
-    """The inverse of `queue_record`.  Raises KeyError on a definition that lacks a field."""
-    attributes = definition.get("attributes")
-    return QueueDefinition(
-        id=id,
-        name=str(definition["name"]),
-        address=str(definition["address"]),
-        routing_type=RoutingType[str(definition["routing-type"])],
-        filter=str(definition["filter"]),
+def read_queue(id: int, definition: Json, address: Address) -> Queue:
+    """The inverse of `queue_record`.  Raises InvalidFilter, and KeyError on a definition that lacks a field."""
+    return Queue(
+        id,
+        str(definition["name"]),
+        address,
+        RoutingType[str(definition["routing-type"])],
+        filter=compile_filter(str(definition["filter"])),
         no_local=str(definition["no-local"]),
         auto_created=bool(definition["auto-created"]),
         messages_max=int(str(definition.get("messages-max", -1))),
         drop_oldest=bool(definition.get("drop-oldest", False)),
-        attributes=from_json(attributes) if isinstance(attributes, dict) else PLAIN,
+        attributes=read_attributes(definition),
         configured=bool(definition.get("configured", False)),
         paused=bool(definition.get("paused", False)),
         creator=str(definition.get("creator", "")),
     )
+
+
+def read_attributes(definition: Json) -> QueueAttributes:
+    """The attributes in a queue's definition."""
+    attributes = definition.get("attributes")
+    return from_json(attributes) if isinstance(attributes, dict) else PLAIN

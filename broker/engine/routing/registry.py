@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from functools import partial
 
-from broker.engine.filter import Filter, compile_filter
+from broker.engine.filter import Filter
 from broker.engine.model import names
 from broker.engine.model.attributes import QueueAttributes
 from broker.engine.model.errors import AlreadyInUse, NotFound, TooManyAddresses
@@ -24,7 +24,7 @@ from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import settle_acknowledged, unblock
 from broker.engine.queues.state import NO_WAY_BACK, State
 from broker.engine.queues.types.kind import equip
-from broker.engine.routing.definitions import AddressDefinition, QueueDefinition, address_record, queue_record
+from broker.engine.routing.definitions import Json, address_record, queue_record, read_address, read_queue
 from store import record
 
 
@@ -240,41 +240,18 @@ def delete_named_queue(state: State, queue: Queue) -> None:
     destination_lost(state, queue.address)
 
 
-def restore_address(state: State, definition: AddressDefinition) -> Address:
+def restore_address(state: State, id: int, definition: Json) -> Address:
     """Restore an address from its definition in the journal."""
-    address = Address(
-        definition.id,
-        definition.name,
-        definition.routing_types,
-        state.settings(definition.name),
-        auto_created=definition.auto_created,
-        configured=definition.configured,
-        unbound_since=state.now,
-        paused=definition.paused,
-        bound_once=True,  # it may have been: the journal does not say
-    )
+    address = read_address(id, definition, state.settings(str(definition["name"])))
+    address.unbound_since = state.now
     _enter(state, address)
     return address
 
 
-def restore_queue(state: State, definition: QueueDefinition) -> Queue:
+def restore_queue(state: State, id: int, definition: Json) -> Queue:
     """Restore a durable queue from its definition in the journal.  Raises InvalidFilter."""
-    queue = Queue(
-        definition.id,
-        definition.name,
-        state.addresses[definition.address],
-        definition.routing_type,
-        filter=compile_filter(definition.filter),
-        no_local=definition.no_local,
-        auto_created=definition.auto_created,
-        configured=definition.configured,
-        unused_since=state.now,
-        attributes=definition.attributes,
-        paused=definition.paused,
-        creator=definition.creator,
-        messages_max=definition.messages_max,
-        drop_oldest=definition.drop_oldest,
-    )
+    queue = read_queue(id, definition, state.addresses[str(definition["address"])])
+    queue.unused_since = state.now
     equip(queue)
     bind(state, queue)
     return queue

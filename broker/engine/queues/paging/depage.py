@@ -140,9 +140,6 @@ def take_head(state: State, queue: Queue, count: int) -> list[Message]:
     return taken
 
 
-# -- in order ----------------------------------------------------------------------------------------------------------
-
-
 def _fill(state: State, queue: Queue, tail: Tail, consumer: Consumer) -> None:
     while (chunk := tail.first()) is not None:
         if _is_enough(queue, chunk, parts=4) and _has(queue, consumer, chunk.priority):
@@ -186,9 +183,6 @@ def _append(state: State, queue: Queue, messages: list[Message], chunk: Chunk) -
     queue.backlog.append(messages, chunk.priority)
     if chunk.expirations is not None:
         arrival.watch(state, queue, messages)
-
-
-# -- by selectors ------------------------------------------------------------------------------------------------------
 
 
 def _search(state: State, queue: Queue, tail: Tail, consumer: Consumer, budget: int) -> int:

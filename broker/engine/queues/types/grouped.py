@@ -79,8 +79,6 @@ class GroupedBacklog(SelectiveBacklog):
         if line is not None and line.pop(message.id, None) is not None and not line:
             del self._lines[group]
 
-    # -- messages --------------------------------------------------------------------------------------------------
-
     def append(self, messages: list[Message], priority: int) -> None:
         """Add a run of new messages that share a priority."""
         self._enter(messages)
@@ -107,8 +105,6 @@ class GroupedBacklog(SelectiveBacklog):
         """Remove and return all messages in the order of delivery."""
         self._lines.clear()
         return super().clear()
-
-    # -- consumers -------------------------------------------------------------------------------------------------
 
     def pop_for(self, key: Hashable) -> Message | None:
         """Remove and return the next message for this consumer, or None.  A free group becomes the consumer's."""

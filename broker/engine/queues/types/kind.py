@@ -60,8 +60,6 @@ class Kind:
         elif self._queue.consumers:
             self._gate.open()  # a changed rule applies from the next first consumer on
 
-    # -- messages --------------------------------------------------------------------------------------------------
-
     def arrived(self, state: State, messages: list[Message]) -> list[Message]:
         """Handle the arrival of a run; returns the messages that become ready."""
         queue = self._queue
@@ -203,8 +201,6 @@ class Kind:
     def _purge(self, state: State, messages: list[Message]) -> None:
         self._queue.counters.purged += len(messages)
         remove(state, self._queue, messages, RemovalReason.PURGED)
-
-    # -- consumers -------------------------------------------------------------------------------------------------
 
     def clock_jumped(self, by_ms: int) -> None:
         """Adjust the delay before dispatch after the clock was set."""

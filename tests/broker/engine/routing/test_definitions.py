@@ -16,10 +16,12 @@ from store.decode import decode_definition
 @pytest.mark.parametrize("types", [{RoutingType.ANYCAST}, {RoutingType.MULTICAST}, set(RoutingType), set()])
 @pytest.mark.parametrize("automatic", [False, True])
 def test_addresses(types: set[RoutingType], automatic: bool) -> None:
-    address = Address(7, "a.\u00e4 'x'", types, AddressSettings(), auto_created=automatic)
-    stored = decode_definition(definitions.address_record(address), 0)
-    read = definitions.read_address(stored.id, stored.definition)
-    assert read == definitions.AddressDefinition(7, "a.\u00e4 'x'", frozenset(types), automatic)
+    address = Address(7, "a.\u00e4 'x'", types, AddressSettings(), auto_created=automatic, paused=not automatic)
+    record = definitions.address_record(address)
+    stored = decode_definition(record, 0)
+    read = definitions.read_address(stored.id, stored.definition, address.settings)
+    assert (read.id, read.name, read.routing_types, read.auto_created) == (7, "a.\u00e4 'x'", types, automatic)
+    assert definitions.address_record(read) == record
 
 
 @pytest.mark.parametrize("filter", ["", "colour = 'red'"])
@@ -28,11 +30,14 @@ def test_queues(filter: str) -> None:
     queue = Queue(
         8, "c.s", address, RoutingType.MULTICAST, filter=compile_filter(filter), no_local="c", auto_created=True
     )
-    stored = decode_definition(definitions.queue_record(queue), 0)
-    read = definitions.read_queue(stored.id, stored.definition)
-    assert read == definitions.QueueDefinition(8, "c.s", "a", RoutingType.MULTICAST, filter, "c", True)
+    record = definitions.queue_record(queue)
+    stored = decode_definition(record, 0)
+    read = definitions.read_queue(stored.id, stored.definition, address)
+    assert (read.id, read.name, read.address, read.routing_type) == (8, "c.s", address, RoutingType.MULTICAST)
+    assert (read.filter, read.no_local, read.auto_created) == (compile_filter(filter), "c", True)
+    assert definitions.queue_record(read) == record
 
 
 def test_a_definition_that_lacks_a_field_is_refused() -> None:
     with pytest.raises(KeyError):
-        definitions.read_queue(1, {"name": "q"})
+        definitions.read_queue(1, {"name": "q"}, Address(7, "a", set(), AddressSettings()))

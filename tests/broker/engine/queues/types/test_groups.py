@@ -99,12 +99,16 @@ def test_the_next_of_a_group_is_its_first_if_the_first_expires_as_it_is_handed_o
     assert [properties(m).get("first") for m in taker.taken] == ["true", None]
 
 
-def test_buckets(bench: Bench) -> None:
-    bench.declare(group_buckets=1)
+@pytest.mark.parametrize(("attributes", "groups"), [({"group_buckets": 1}, True), ({"exclusive": True}, False)])
+def test_one_bucket_and_one_consumer_are_as_one_group(
+    bench: Bench, attributes: dict[str, object], groups: bool
+) -> None:
+    queue = bench.declare(**attributes)  # type: ignore[arg-type]
     first, second = bench.take("q"), bench.take("q")
     grouped(bench, "q", "A", b"A0")
     grouped(bench, "q", "B", b"B0")
-    assert (first.take(), second.take()) == ([b"A0", b"B0"], []), "there is one group only"
+    assert (first.take(), second.take()) == ([b"A0", b"B0"], [])
+    assert queue.grouped is groups
 
 
 def test_no_buckets_no_groups(bench: Bench) -> None:
@@ -235,15 +239,6 @@ def test_every_group_of_a_run_is_told_when_it_arrived() -> None:
         ("a", True),
         ("b", True),
     ]
-
-
-def test_an_exclusive_queue_knows_no_groups(bench: Bench) -> None:
-    queue = bench.declare(exclusive=True)
-    first, second = bench.take("q"), bench.take("q")
-    grouped(bench, "q", "A", b"A0")
-    grouped(bench, "q", "B", b"B0")
-    assert (first.take(), second.take()) == ([b"A0", b"B0"], [])
-    assert not queue.grouped
 
 
 def test_buckets_may_change_while_messages_wait(bench: Bench) -> None:
