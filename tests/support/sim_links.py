@@ -125,9 +125,16 @@ class SimLinks:
                 other.advance(CHECK_PERIOD_MS)
             self.run()
 
-    def cut(self, name: str = "b") -> None:
-        """Cut a connection, with the bytes in transit."""
+    def cut(self, name: str = "b", *, down: bool = False) -> None:
+        """Cut a connection, with the bytes in transit; `down`: there is no other one until `mend`."""
+        if down:
+            self.down.add(name)
         self.wires.pop(name).cut()
+
+    def mend(self, ms: int) -> None:
+        """Let all links connect again, and time pass."""
+        self.down.clear()
+        self.advance(ms)
 
     def forget(self, name: str, broker: SimBroker) -> None:
         """Replace the other end of a link, which has died, by another run of it."""

@@ -95,12 +95,10 @@ def test_a_queue_there_fills_an_address_here() -> None:
 
 def test_a_remote_queue_stands_for_one_there() -> None:
     a, b, links = pair({"remote-queues": {"b.orders": {"queue": "orders"}}})
-    links.down.add("b")
-    links.cut()
+    links.cut(down=True)
     send(a, "b.orders", "1", "2")
     assert bodies(a, "link.b") == ["1", "2"], "they wait on the transmission queue"
-    links.down.clear()
-    links.advance(5_000)
+    links.mend(5_000)
     assert bodies(b, "orders") == ["1", "2"]
 
 
@@ -141,11 +139,9 @@ def test_a_lost_connection_is_nobody_s_fault() -> None:
     for _ in range(15):
         links.wires["b"].holding = True
         send(a, "orders.out", "1") if not held(a, "orders.out") and not held(b, "orders") else None
-        links.cut()
-        links.down.add("b")
+        links.cut(down=True)
         links.advance(1_000)
-        links.down.clear()
-        links.advance(40_000)
+        links.mend(40_000)
     assert bodies(b, "orders") == ["1"]
     assert held(a, "DLQ") == []
 
@@ -369,8 +365,7 @@ def test_a_link_that_is_paused_and_started_while_its_route_attaches() -> None:
 
 def test_back_off_doubles_up_to_its_limit() -> None:
     a, _b, links = pair({"retry-interval": "1s", "retry-interval-max": "8s", **SEND})
-    links.down.add("b")
-    links.cut()
+    links.cut(down=True)
     waits = []
     for _ in range(5):
         waits.append(links.link().retry_at - a.now)
@@ -380,8 +375,7 @@ def test_back_off_doubles_up_to_its_limit() -> None:
     assert [-(-wait // 1_000) for wait in waits] == [1, 2, 4, 8, 8]
     assert links.link().state is State.RETRYING
     assert "connection refused" in links.link().error
-    links.down.clear()
-    links.advance(9_000)
+    links.mend(9_000)
     assert links.link().shown is State.RUNNING
 
 
@@ -727,12 +721,10 @@ def test_topics_wait_for_the_link() -> None:
     a, b, links = pair({"topics": {"news": {"address": "news.#"}}})
     client = AmqpSim(b)
     client.receiver("news.sport", "topic")
-    links.down.add("b")
-    links.cut()
+    links.cut(down=True)
     sender = AmqpSim(a)
     sender.send(sender.sender("news.sport", "topic"), message("goal"))
-    links.down.clear()
-    links.advance(5_000)
+    links.mend(5_000)
     assert len(client.take()) == 1
 
 
@@ -741,15 +733,13 @@ def test_queues_of_links_keep_what_waits_whatever_the_settings_say() -> None:
     settings = ({"match": "news.#", **lossy}, {"match": "link.b", **lossy})
     routes = {"topics": {"news": {"address": "news.#"}}, "remote-queues": {"far": {"queue": "q"}}}
     a, b, links = pair(routes, *settings)
-    links.down.add("b")
-    links.cut()
+    links.cut(down=True)
     publisher = AmqpSim(a)
     publisher.send(publisher.sender("news.eu", "topic"), message("1"), message("2"))
     send(a, "far", "3", "4")
     assert bodies(a, "link.b.news") == ["1", "2"]
     assert bodies(a, "link.b") == ["3", "4"]
-    links.down.clear()
-    links.advance(5_000)
+    links.mend(5_000)
     assert bodies(b, "q") == ["3", "4"]
 
 

@@ -85,26 +85,22 @@ def test_both_ways_without_an_echo() -> None:
 @pytest.mark.parametrize("qos", [1, 2])
 def test_what_is_published_while_the_link_is_down_waits(qos: int) -> None:
     a, b, links = pair(out=OUT | {"qos": qos}, back=IN | {"qos": qos})
-    links.down.add("b")
-    links.cut()
+    links.cut(down=True)
     client(a, "here").publish("sensors/1", b"1", qos)
     client(b, "there").publish("orders/1", b"2", qos)
     assert len(held(a, "link.b.out")) == 1
     here, there = client(a, "h", "orders/#", qos=2), client(b, "t", "sensors/#", qos=2)
-    links.down.clear()
-    links.advance(5_000)
+    links.mend(5_000)
     assert (got(here), got(there)) == ([("orders/1", b"2")], [("sensors/1", b"1")])
     assert held(a, "link.b.out") == []
 
 
 def test_qos_0_is_not_kept_while_the_link_is_down() -> None:
     a, b, links = pair(route=OUT)
-    links.down.add("b")
-    links.cut()
+    links.cut(down=True)
     client(a, "here").publish("sensors/1", b"1", 0)
     there = client(b, "t", "#")
-    links.down.clear()
-    links.advance(5_000)
+    links.mend(5_000)
     assert got(there) == []
 
 
@@ -408,8 +404,7 @@ def restarted(links: SimLinks, *, crash: bool = True, **routes: object) -> tuple
 
 def test_a_route_that_is_no_more_leaves_what_waits_for_it() -> None:
     a, b, links = pair(kept=OUT, gone=OUT | {"topic": "doors/#"}, empty=OUT | {"topic": "empty"}, back=IN)
-    links.down.add("b")
-    links.cut()
+    links.cut(down=True)
     here = client(a, "here")
     here.publish("doors/1", b"1", 1)
     here.publish("sensors/1", b"2", 1)
@@ -428,8 +423,7 @@ def test_a_route_that_is_no_more_leaves_what_waits_for_it() -> None:
 
 def test_a_route_with_other_topics_waits_for_what_its_queue_still_has() -> None:
     a, b, links = pair(route=OUT)
-    links.down.add("b")
-    links.cut()
+    links.cut(down=True)
     client(a, "here").publish("sensors/1", b"1", 1)
     a, links = restarted(links, route=OUT | {"topic": "doors/#"})
     links.run()
@@ -446,8 +440,7 @@ def test_a_route_with_other_topics_waits_for_what_its_queue_still_has() -> None:
 
 def test_a_link_that_is_no_more_leaves_its_queues() -> None:
     a, _b, links = pair(route=OUT)
-    links.down.add("b")
-    links.cut()
+    links.cut(down=True)
     client(a, "here").publish("sensors/1", b"1", 1)
     a.files.crash()
     again = SimBroker(configured(), files=a.files, seed=1, now=a.now)

@@ -93,15 +93,13 @@ class _Silent:
 
 def test_what_has_arrived_is_given_to_nobody_else() -> None:
     a, b, links = stored_and_unanswered("1", "2", "3")
-    links.down.add("b")
-    links.cut()
+    links.cut(down=True)
     reader = Reader(b)
     send(b, "invoices", "4")
     b.advance(KEPT_MS // 2)
     assert reader.bodies() == ["4"], "only what the link has not got"
     assert [len(each.unacked) for each in kept(b)] == [3]
-    links.down.clear()
-    links.advance(60_000)
+    links.mend(60_000)
     assert bodies(a, "invoices.in") == ["1", "2", "3"]
     assert (held(b, "invoices"), reader.bodies(), kept(b)) == ([], [], [])
     counters = b.engine.queue("invoices").counters
@@ -123,16 +121,14 @@ def test_what_has_not_arrived_comes_when_the_link_is_back() -> None:
 @pytest.mark.parametrize("times", [1, 3])
 def test_a_crash_there_changes_nothing(times: int) -> None:
     a, b, links = stored_and_unanswered("1", "2", "3")
-    links.down.add("b")
-    links.cut()
+    links.cut(down=True)
     for _ in range(times):
         b = b.restart()
     reader = Reader(b)
     send(b, "invoices", "4")
     assert reader.bodies() == ["4"]
     links.others["b"] = b
-    links.down.clear()
-    links.advance(60_000)
+    links.mend(60_000)
     assert bodies(a, "invoices.in") == ["1", "2", "3"]
     assert (held(b, "invoices"), reader.bodies()) == ([], [])
     b = b.restart()
@@ -183,8 +179,7 @@ def test_what_never_left_is_for_others_at_once() -> None:
 
 def test_after_its_time_others_get_it_and_are_told() -> None:
     a, b, links = stored_and_unanswered("1", "2")
-    links.down.add("b")
-    links.cut()
+    links.cut(down=True)
     reader = Reader(b)
     b.advance(KEPT_MS)
     found = reader.take()
@@ -192,8 +187,7 @@ def test_after_its_time_others_get_it_and_are_told() -> None:
     (said,) = b.reported("link.unreserved")
     assert (said["queue"], said["messages"]) == ("invoices", 2)
     assert (held(b, "invoices"), kept(b), b.engine.sessions.all()) == ([], [], [])
-    links.down.clear()
-    links.advance(60_000)
+    links.mend(60_000)
     assert len(bodies(a, "invoices.in")) == 2, "at least once"
 
 
@@ -213,8 +207,7 @@ def test_a_route_says_for_how_long() -> None:
     _a, b, links = pair({"receive": {"invoices": ROUTE | {"reserve": "1s"}}})
     links.wires["b"].holding = True
     send(b, "invoices", "1")
-    links.down.add("b")
-    links.cut()
+    links.cut(down=True)
     reader = Reader(b)
     b.advance(999)
     assert reader.bodies() == []
@@ -226,15 +219,13 @@ def test_a_route_may_do_without() -> None:
     _a, b, links = pair({"receive": {"invoices": ROUTE | {"reserve": 0}}})
     links.wires["b"].holding = True
     send(b, "invoices", "1")
-    links.down.add("b")
-    links.cut()
+    links.cut(down=True)
     assert Reader(b).bodies() == ["1"]
 
 
 def test_an_operator_sees_and_releases_it() -> None:
     _a, b, links = stored_and_unanswered("1", "2")
-    links.down.add("b")
-    links.cut()
+    links.cut(down=True)
     reader = Reader(b)
     (stand_in,) = kept(b)
     assert "a.b.invoices" in stand_in.client_id
@@ -257,8 +248,7 @@ def test_a_link_that_comes_back_before_its_loss_is_noticed_takes_its_own_place()
 
 def test_another_broker_of_the_same_name_is_another() -> None:
     a, b, links = stored_and_unanswered("1", "2")
-    links.down.add("b")
-    links.cut()
+    links.cut(down=True)
     other = SimBroker(linked(receive={"invoices": ROUTE}), seed=99)
     assert other.engine.journal.broker_id != a.engine.journal.broker_id
     others = SimLinks(other, {"b": b})
@@ -288,8 +278,7 @@ def test_what_expires_while_it_is_kept_expires_when_it_is_given_back() -> None:
     links.wires["b"].holding = True
     client = AmqpSim(b)
     client.send(client.sender("invoices", "queue"), message("1", header=Header(True, ttl=1_000)))
-    links.down.add("b")
-    links.cut()
+    links.cut(down=True)
     reader = Reader(b)
     b.advance(KEPT_MS - 1)
     assert len(held(b, "invoices")) == 1
@@ -300,8 +289,7 @@ def test_what_expires_while_it_is_kept_expires_when_it_is_given_back() -> None:
 
 def test_a_queue_that_is_deleted_takes_it_along() -> None:
     _a, b, links = stored_and_unanswered("1", "2")
-    links.down.add("b")
-    links.cut()
+    links.cut(down=True)
     b.tick.enter()
     b.engine.delete_queue(b.engine.queue("invoices"))
     b.run()
@@ -388,8 +376,7 @@ def test_a_strict_queue_keeps_it_too() -> None:
 
 def test_it_is_kept_when_its_segment_is_cleaned() -> None:
     a, b, links = stored_and_unanswered("1", "2")
-    links.down.add("b")
-    links.cut()
+    links.cut(down=True)
     before = b.engine.journal.segment
     send(b, "elsewhere", *["x" * 60_000] * 80)
     assert b.engine.journal.segment > before
@@ -400,8 +387,7 @@ def test_it_is_kept_when_its_segment_is_cleaned() -> None:
     reader = Reader(b)
     assert reader.bodies() == []
     links.others["b"] = b
-    links.down.clear()
-    links.advance(60_000)
+    links.mend(60_000)
     assert (bodies(a, "invoices.in"), held(b, "invoices"), reader.bodies()) == (["1", "2"], [], [])
 
 
@@ -415,8 +401,7 @@ def test_a_broker_that_is_no_bartleby_is_told_nothing_of_it(monkeypatch: pytest.
     assert consumer.sink.link.attach.properties is None
     links.wires["b"].holding = True
     send(b, "invoices", "1")
-    links.down.add("b")
-    links.cut()
+    links.cut(down=True)
     assert Reader(b).bodies() == ["1"]
 
 
@@ -463,8 +448,7 @@ def test_a_sending_route_has_it_kept_if_it_is_to(crash: bool) -> None:
     links.wires["b"].holding = True
     send(a, "orders.out", "1", "2", "3")
     links.wires["b"].deliver_there()
-    links.down.add("b")
-    links.cut()
+    links.cut(down=True)
     if crash:
         a = a.restart()
         links = SimLinks(a, {"b": b})
@@ -473,8 +457,7 @@ def test_a_sending_route_has_it_kept_if_it_is_to(crash: bool) -> None:
     send(a, "orders.out", "4")
     assert reader.bodies() == ["4"]
     links.advance(1_000)
-    links.down.clear()
-    links.advance(30_000)
+    links.mend(30_000)
     assert (bodies(b, "orders"), held(a, "orders.out"), reader.bodies()) == (["1", "2", "3"], [], [])
 
 
@@ -482,8 +465,7 @@ def test_a_sending_route_whose_broker_stays_away_gives_up() -> None:
     a, _b, links = pair(SEND)
     links.wires["b"].holding = True
     send(a, "orders.out", "1")
-    links.down.add("b")
-    links.cut()
+    links.cut(down=True)
     reader = Reader(a, "orders.out")
     a.advance(59_999)
     assert reader.bodies() == []
@@ -500,14 +482,12 @@ def test_a_large_message_is_kept_and_comes_again() -> None:
     links.wires["b"].holding = True
     client = AmqpSim(b)
     client.send(client.sender("invoices", "queue"), large.message(large.body(30 * large.LARGE)))
-    links.down.add("b")
-    links.cut()
+    links.cut(down=True)
     b = b.restart()
     reader = Reader(b)
     assert (reader.take(), len(held(b, "invoices"))) == ([], 1)
     links.others["b"] = b
-    links.down.clear()
-    links.advance(60_000)
+    links.mend(60_000)
     (content,) = held(a, "invoices.in")
     assert large.body(30 * large.LARGE) in content
     assert (held(b, "invoices"), reader.take()) == ([], [])
