@@ -54,14 +54,12 @@ class CoordinatorLink:
         """Do nothing: the link accepts no large messages."""
 
     def aborted(self) -> None:
-        """See Incoming."""
         self.top_up()
 
     def publish(self) -> None:
         """Do nothing: requests are handled at once."""
 
     def top_up(self) -> None:
-        """See Incoming."""
         options = self._owner.options
         if self.link.credit <= options.low_credits:
             self.link.send_credit(options.credits)

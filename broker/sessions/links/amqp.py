@@ -131,7 +131,6 @@ class AmqpLinkSession(AmqpEndpoint):
         self.touch()
 
     def check(self) -> None:
-        """See LinkConnection."""
         self._end_attempts()
         for each in self.routes.values():
             each.check()

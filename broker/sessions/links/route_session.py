@@ -238,7 +238,6 @@ class _Attempt:
         return True
 
     def records(self, consumer: Consumer) -> bool:
-        """See Sink."""
         return False
 
     def deliver(self, consumer: Consumer, messages: Sequence[Message]) -> None:

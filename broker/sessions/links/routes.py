@@ -241,7 +241,6 @@ class UnsendableByRoutes(Unsendable):
     __slots__ = ()
 
     def give_up(self, consumer: Consumer, message: Message, why: ConversionError) -> None:
-        """See Unsendable."""
         route = consumer.sink
         assert isinstance(route, SendingRoute)
         route.give_up(message, why)
