@@ -182,10 +182,6 @@ class Consumers:
         reservation = consumer.reservation
         return 0 if reservation is None or reservation.whole is not consumer else len(reservation.stand_in.unacked)
 
-    def exclude(self, consumer: Consumer, id: int) -> None:
-        """Never deliver the message to this consumer again, which holds it now."""
-        redelivery.exclude(consumer, id)
-
     def _taken_back(self, consumer: Consumer, id: int, tx: Transaction | None) -> list[Message]:
         if id not in consumer.unacked:
             raise UnknownDelivery(f"message {id} is not waiting for an acknowledgement by this subscription")

@@ -27,7 +27,7 @@ from collections import defaultdict
 from collections.abc import Set
 from dataclasses import dataclass
 
-from broker.engine.model.message import Message
+from broker.engine.model.message import Annotations, Message
 from broker.engine.moves import dead_letter
 from broker.engine.queues import arrival
 from broker.engine.queues.consumer import Consumer, Reservation
@@ -43,13 +43,17 @@ from store.record import DeadLetterReason, RemovalReason
 class DeliveryOutcome:
     """How deliveries are returned: how many of the oldest count as failed (-1: all), whether the delay applies.
 
-    Those that failed are `redelivered`; with `left` (they were sent) so are all the others.
+    Those that failed are `redelivered`; with `left` (they were sent) so are all the others.  With `excluded` their
+    consumer does not get them again.  The `notes` are added to their annotations, except for messages that are on
+    other queues too.
     """
 
     failed: int
     delayed: bool
     text: str
     left: bool = False
+    excluded: bool = False
+    notes: Annotations | None = None
 
 
 ROLLBACK = DeliveryOutcome(-1, True, "the transaction was rolled back")
@@ -72,10 +76,17 @@ def give_back(
     """Put deliveries back on their queue, or dead-letter those that have failed too often.
 
     `messages` are in the order of delivery and no longer with the consumer; they still count as delivering.  No effect
-    on a non-destructive queue, which still has them.
+    on a non-destructive queue, which still has them, but that their consumer does not get them again if it says so.
     """
+    if how.excluded and consumer is not None and not consumer.closed:
+        for message in messages:
+            exclude(consumer, message.id)
     if not _return(state, queue, messages):
         return
+    if how.notes:
+        for message in messages:
+            if message.refs == 1:
+                message.annotate(how.notes)
     states = queue.states
     ids = [message.id for message in messages]
     queue.acquired.update(dict.fromkeys(ids))

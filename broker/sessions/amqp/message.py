@@ -409,9 +409,9 @@ def _expiring_anew(encoded: Encoded, header: MessageHeader) -> bytes:
     return changed + encoded.bare[len(encoded.section(PROPERTIES)) :]
 
 
-def merge_annotations(message: Message, annotations: Mapping[str, object]) -> None:
-    """Add annotations of a receiver's `modified` to a message: texts and numbers, until the broker restarts or for as
-    long as the message is a dead letter.  Names that the specification reserves (part 3, 3.2.10) are ignored, as they
+def notes_of(message: Message, annotations: Mapping[str, object]) -> Annotations:
+    """The annotations of a receiver's `modified` that a message keeps until the broker restarts, or for as long as it
+    is a dead letter: texts and numbers.  Names that the specification reserves (part 3, 3.2.10) are ignored, as they
     could be those of the sender's headers in another protocol.  So are the broker's own names.
     """
     before = message.header.annotations or {}
@@ -423,8 +423,7 @@ def merge_annotations(message: Message, annotations: Mapping[str, object]) -> No
         if not name.startswith(RESERVED_ANNOTATIONS) and len(name) + len(str(value)) <= room:
             room -= len(name) + len(str(value))
             noted[str(name)] = _plain(value)
-    if noted:
-        message.annotate(noted)
+    return noted
 
 
 #: The names of the types of texts and numbers other than string, long and boolean, and the types by name.

@@ -10,11 +10,12 @@ rejected                                a dead letter, with the error's descript
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from broker.engine import Consumer, DeadLetterReason, Engine, Transaction, redelivery
 from broker.sessions.amqp.link_id import TOO_MANY_HOPS
-from broker.sessions.amqp.message import merge_annotations
+from broker.sessions.amqp.message import notes_of
 from protocols.amqp.performatives import Accepted, Error, Modified, Rejected, Released
 
 Outcome = Accepted | Rejected | Released | Modified
@@ -53,9 +54,10 @@ def _reject(engine: Engine, consumer: Consumer, id: int, error: Error | None, tx
 
 
 def _modify(engine: Engine, consumer: Consumer, id: int, outcome: Modified, tx: Transaction | None) -> None:
-    if outcome.message_annotations and not consumer.queue.non_destructive:  # else other consumers have the same message
-        merge_annotations(consumer.unacked[id], outcome.message_annotations)
-    if outcome.undeliverable_here:
-        engine.consumers.exclude(consumer, id)
-    how = redelivery.rejected("modified as failed") if outcome.delivery_failed else redelivery.RELEASED
+    failed = bool(outcome.delivery_failed)
+    how = replace(
+        redelivery.rejected("modified as failed") if failed else redelivery.RELEASED,
+        excluded=bool(outcome.undeliverable_here),
+        notes=notes_of(consumer.unacked[id], outcome.message_annotations or {}),
+    )
     engine.consumers.give_back(consumer, id, how, tx)

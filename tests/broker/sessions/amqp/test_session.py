@@ -511,6 +511,19 @@ def test_what_modified_notes_lasts_until_the_restart_and_for_good_on_a_dead_lett
     assert noted == {"kept": None, "dead": "dead"}
 
 
+def test_what_modified_notes_is_not_for_other_subscribers(client: AmqpSim) -> None:
+    client.receiver("news", "topic")
+    client.receiver("news", "topic")
+    client.send(client.sender("news", "topic"), message("1"))
+    noted = []
+    for delivery in client.take():
+        client.settle(delivery, state=Modified(message_annotations={"x-opt-note": "n"}))
+        [again] = client.take()
+        noted.append(again.message.message_annotations)
+        client.settle(again)
+    assert noted == [{}, {"x-opt-note": "n"}], "the second one's queue alone has the message then"
+
+
 def test_settled_deliveries_are_consumed_once_they_are_on_their_way(broker: SimBroker, client: AmqpSim) -> None:
     client.send(client.sender("a", "queue"), message("1"))
     client.receiver("a", snd_settle_mode=SenderSettleMode.SETTLED)

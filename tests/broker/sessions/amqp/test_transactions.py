@@ -103,6 +103,17 @@ def test_a_delivery_that_is_not_settled_stays_with_its_receiver_after_a_rollback
     assert [(o.state, o.settled) for o in client.outcomes] == [(Accepted(), True)], "and then the broker settles it"
 
 
+def test_a_modification_that_is_rolled_back_leaves_nothing(client: AmqpSim) -> None:
+    client.send(client.sender("a", "queue"), message("1"))
+    client.receiver("a", credit=5)
+    [delivery] = client.take()
+    coordinator = client.coordinator()
+    tx = client.declare(coordinator)
+    client.settle(delivery, state=Modified(undeliverable_here=True, message_annotations={"x-opt-note": "n"}), tx=tx)
+    client.discharge(coordinator, tx, fail=True)
+    assert [again.message.message_annotations for again in client.take()] == [{}]
+
+
 @pytest.mark.parametrize(
     ("state", "left", "count"), [(Released(), 1, 0), (Modified(delivery_failed=True), 1, 1), (Rejected(), 0, 0)]
 )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from broker.engine.delivery.redelivery import CLOSED
+from broker.engine.delivery.redelivery import CLOSED, RELEASED
 from broker.engine.model.message import INGRESS_TIMESTAMP, Message, RoutingType
 from broker.engine.publish.send import Send
 from broker.engine.queues.types.grouped import ENTERED_MAX, GroupedBacklog, bucket
@@ -180,8 +182,8 @@ def test_a_consumer_that_must_not_get_a_message_again(bench: Bench) -> None:
     bench.declare()
     first, second = bench.take("q"), bench.take("q")
     (message,) = grouped(bench, "q", "A", b"A0")
-    bench.enter().consumers.exclude(first.consumer, message.id)
-    bench.nack(first, message)
+    bench.enter().consumers.give_back(first.consumer, message.id, replace(RELEASED, excluded=True))
+    bench.run()
     assert (first.take(), second.take()) == ([b"A0"], [b"A0"])
     grouped(bench, "q", "A", b"A1")
     assert (first.take(), second.take()) == ([b"A1"], []), "the group is still the first one's"

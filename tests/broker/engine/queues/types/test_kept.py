@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from broker.engine.delivery import redelivery
@@ -57,8 +59,8 @@ def test_what_a_consumer_wants_no_more_brings_the_others_not_again(bench: Bench)
     taker = bench.take("q", window=600)
     messages = put(bench, "q", b"1", b"2", b"3", b"4")
     assert taker.take() == [b"1", b"2", b"3"]
-    bench.enter().consumers.exclude(taker.consumer, messages[0].id)
-    bench.nack(taker, messages[0])
+    bench.enter().consumers.give_back(taker.consumer, messages[0].id, replace(redelivery.CLOSED, excluded=True))
+    bench.run()
     bench.ack(taker, *messages[1:3])
     assert taker.take() == [b"4"]
 
