@@ -58,8 +58,6 @@ class LogOwner:
         """Close the connection to the database."""
         self._database.close()
 
-    # -- changes ---------------------------------------------------------------------------------------------------
-
     def begin(self, segment: int, header: bytes) -> None:
         """Begin a segment."""
         end = Place(segment, SEGMENT_HEADER_BYTES)
@@ -81,8 +79,6 @@ class LogOwner:
     def drop_bodies(self, ids: Sequence[int]) -> None:
         """Remove large bodies."""
         self._change(lambda: self._database.drop_bodies(self.epoch, ids))
-
-    # -- attempts --------------------------------------------------------------------------------------------------
 
     def _change(self, do: Callable[[], bool], *, end: Place | None = None, patient: bool = True) -> None:
         """Make a change, and return once it is done and replicated.  `end`: the new end of the log, if it moves.

@@ -59,8 +59,6 @@ class Pages:
             return self._path(segment)
         return f"{self._directory}/{segment - SCRATCH_FIRST:010d}{SCRATCH_SUFFIX}"
 
-    # -- reading ---------------------------------------------------------------------------------------------------
-
     def read(self, segments: Sequence[int], offsets: Sequence[int], sizes: Sequence[int]) -> list[Found]:
         """The records at these places, in order, each whole or not at all.  Raises ReadFailed.
 
@@ -109,8 +107,6 @@ class Pages:
             self._files.will_need(self._where(segment), offset, nbytes)
         except OSError:
             return
-
-    # -- scratch files ---------------------------------------------------------------------------------------------
 
     def write(self, parts: list[bytes], count: int) -> tuple[int, int] | None:
         """Write `count` records, one behind the other, to a scratch file; returns its segment and the first's offset.

@@ -73,8 +73,6 @@ class ReplicatedLog:
         self.open, self.copy_name, self.allocate = copy.open, copy.copy_name, copy.allocate
         self.segments, self.path, self.read = copy.segments, copy.path, copy.read
 
-    # -- owning ----------------------------------------------------------------------------------------------------
-
     @property
     def replicated(self) -> Place:
         """The end of the log's replicated part, as far as this writer knows."""
@@ -105,8 +103,6 @@ class ReplicatedLog:
     def close(self) -> None:
         self.copy.close()
         self.owner.close()
-
-    # -- changes ---------------------------------------------------------------------------------------------------
 
     def begin(self, segment: int, broker_id: bytes, first_position: int) -> None:
         header = encode_header(number=segment, broker_id=broker_id, created=self._now(), first_position=first_position)

@@ -31,8 +31,6 @@ class Acceptors:
         self._origins: dict[str, int] = {}
         self._congested = False
 
-    # -- open ------------------------------------------------------------------------------------------------------
-
     async def open(
         self,
         name: str,
@@ -84,8 +82,6 @@ class Acceptors:
         for address in self._listening[name]:
             self._report("listening", acceptor=name, protocol=acceptor.protocol, address=str(address))
 
-    # -- queries ---------------------------------------------------------------------------------------------------
-
     @property
     def addresses(self) -> list[Listening]:
         """All addresses at which the acceptors listen."""
@@ -125,8 +121,6 @@ class Acceptors:
         self._congested = congested
         for listener in self._listeners.values():
             listener.set_congested(congested)
-
-    # -- stop ------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Accept no more messaging clients; connected ones stay."""

@@ -83,8 +83,6 @@ class Replication:
     def _report(self, trouble: str) -> None:
         self._outside.report("replication.trouble", error=trouble)
 
-    # -- standing by -----------------------------------------------------------------------------------------------
-
     async def stand_by(self, make_broker: Callable[[], Broker], stop: asyncio.Event) -> Owned | None:
         """Return when this broker owns the log, or None when told to stop.  Raises JournalError, as `restore` does."""
         loop = asyncio.get_running_loop()
@@ -141,8 +139,6 @@ class Replication:
         if not self.stands_by:
             return Replicated("owner", self.log.owner.epoch)
         return UNASKED if self._standby is None else self._standby.state
-
-    # -- owning ----------------------------------------------------------------------------------------------------
 
     @property
     def over(self) -> bool:

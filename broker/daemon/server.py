@@ -78,8 +78,6 @@ class Server:
         self.acceptors.set_congested(congested)
         self.dialer.set_congested(congested)
 
-    # -- rights ----------------------------------------------------------------------------------------------------
-
     async def check(self) -> None:
         """Wait a moment, then check the timers of connections and whether their logins are still valid."""
         await self.acceptors.check()
@@ -98,8 +96,6 @@ class Server:
             if gone or gate.expired(connection.peer, now):
                 self._log("login.revoked" if gone else "login.expired", remote=connection.remote)
                 connection.abort()
-
-    # -- the end ---------------------------------------------------------------------------------------------------
 
     def give_up(self, told: str, *, moved: bool) -> None:
         """Disconnect all clients with a reason; nothing more is confirmed.  `moved`: see Session."""

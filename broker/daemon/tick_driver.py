@@ -53,8 +53,6 @@ class TickDriver:
         self._broker = broker
         self._timer = Timer(self._loop, broker.engine.ticks.next_due, broker.tick.enter, self.must)
 
-    # -- what the parts of a broker call ---------------------------------------------------------------------------
-
     def make_writer(self, log: Log) -> WriterThread:
         """Return a writer whose thread reports through the event loop: only that may call the engine."""
 
@@ -111,8 +109,6 @@ class TickDriver:
         else:
             tick.failed(None, error)
 
-    # -- clients ---------------------------------------------------------------------------------------------------
-
     def stall(self, stalled: bool) -> None:
         """Stop reading clients while the database does not answer, or resume."""
         if stalled is not self._stalled:
@@ -125,8 +121,6 @@ class TickDriver:
             self._congested = congested
             self.set_congested(congested)
 
-    # -- from time to time -----------------------------------------------------------------------------------------
-
     def rest(self) -> None:
         """Return memory to the system once a burst is over."""
         usage = self._broker.engine.usage
@@ -138,8 +132,6 @@ class TickDriver:
         since, self._beaten = self._beaten, tick.ended
         tick.enter()
         return since != self._beaten
-
-    # -- the end ---------------------------------------------------------------------------------------------------
 
     def abandon(self) -> None:
         """Write and confirm nothing more."""

@@ -125,8 +125,6 @@ class Dialer(Origin):
         self._tick.enter()
         self._links.lost(link, why)
 
-    # -- called by connections -------------------------------------------------------------------------------------
-
     def admit(self, connection: Connection) -> bool:
         """Begin the session of a new connection, unless its link is no longer to be connected."""
         assert isinstance(connection, OutgoingConnection)
@@ -148,8 +146,6 @@ class Dialer(Origin):
 
     def tell_foreign(self, connection: Connection, first: bytes) -> None:
         """Nothing: the session's error shows what the other end speaks."""
-
-    # -- the end ---------------------------------------------------------------------------------------------------
 
     def shut_down(self, *, moved: bool = False) -> None:
         """End all connections gracefully, and make no new ones."""

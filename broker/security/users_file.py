@@ -70,9 +70,6 @@ def check_user_name(name: str) -> None:
         raise ValueError("a name must have printable characters only")
 
 
-# -- reading -----------------------------------------------------------------------------------------------------------
-
-
 def read_secret(path: Path, what: str, bytes_max: int = FILE_BYTES_MAX) -> bytes:
     """The content of a file of secrets.  Raises UnusableFile if it cannot be read, or if other users can access it."""
     try:
@@ -124,9 +121,6 @@ def read_table(name: str, table: object) -> StoredUser:
     except ValueError as error:
         raise ValueError(f"user {name!r}: {error}") from None
     return StoredUser(frozenset(roles), password, scram)
-
-
-# -- writing -----------------------------------------------------------------------------------------------------------
 
 
 def write_users(path: Path, users: Users) -> None:

@@ -155,8 +155,6 @@ class Telemetry:
         self._offered = 0
         self.tracer = MessageTracer(self, report, wall_ns, ratio=section.sample_ratio)
 
-    # -- the queue -------------------------------------------------------------------------------------------------
-
     def room(self) -> int:
         """How many more spans fit the queue."""
         return self._queue_max - self._offered + self._exporter.taken
@@ -171,8 +169,6 @@ class Telemetry:
     def lose(self, spans: int) -> None:
         """Count spans lost because the queue is full."""
         self._losses.lose(spans, f"{self._queue_max} spans wait already")
-
-    # -- the end ---------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Export what is left, for at most CLOSE_SECONDS_MAX."""

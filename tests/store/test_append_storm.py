@@ -28,9 +28,6 @@ def seed() -> int:
     return seed
 
 
-# -- what goes wrong ---------------------------------------------------------------------------------------------------
-
-
 def test_a_thousand_appends_of_a_zombie(shared_pair: Pair, schema: str) -> None:
     zombies(shared_pair.dsn, schema, 1_000)
 
@@ -45,9 +42,6 @@ def test_connections_that_break_at_random_moments(pair: Pair, schema: str, seed:
     confirmed, doubtful = breaks(pair, schema, 300, seed, failovers=1)
     assert confirmed == 300
     assert doubtful > 30
-
-
-# -- copies that are not this log's ------------------------------------------------------------------------------------
 
 
 def test_a_copy_of_another_broker(shared_pair: Pair, schema: str) -> None:

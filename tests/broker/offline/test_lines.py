@@ -156,7 +156,7 @@ def test_a_broker_starts_with_whatever_was_taken() -> None:
 
 
 #: What no member, or only some, can be.
-ODD: list[Any] = [
+ODD = [
     ...,
     None,
     True,
@@ -169,11 +169,11 @@ ODD: list[Any] = [
     "x",
     "\0",
     "\ud800",
-    "a" * 70_000,
     [],
     ["x"],
     {},
     {"a": 1},
+    "a" * 70_000,
 ]
 
 
