@@ -6,8 +6,6 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.config import Config
-from broker.engine.model.message import Message
-from broker.engine.routing import destinations
 from tests.broker.engine.client_sessions.session_client import MULTICAST, SHARED, Client
 from tests.broker.engine.engine_harness import Bench
 from tests.simulation.world import held, small
@@ -132,9 +130,8 @@ class Workload:
         self.bench.enter().sessions.completed(client.stored, [id], sent=sent)
 
     def retain(self, name: str, body: bytes) -> None:
-        engine = self.bench.enter()
-        address, _ = destinations.destination(engine._state, name, MULTICAST)
-        engine.retained.set(address, Message(self.bench.header(name), b"", body))
+        send = self.bench.prepare(name, body, routing_type=MULTICAST)
+        self.bench.engine.retained.set(send.address, *send.messages)
 
     def clear(self, name: str) -> None:
         self.bench.enter().retained.clear(name)

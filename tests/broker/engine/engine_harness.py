@@ -134,6 +134,19 @@ class Bench:
         format = self.engine.formats[FORMAT]
         return MessageHeader(address, format, durable=durable, timestamp=self.broker.now, **more)
 
+    def prepare(
+        self,
+        destination: str,
+        *bodies: bytes,
+        routing_type: RoutingType | None = RoutingType.ANYCAST,
+        head: bytes = b"",
+        **more: Any,
+    ) -> Send:
+        """A run of messages that is still to be published, in the tick that begins here."""
+        address, queue = destinations.destination(self.enter()._state, destination, routing_type)
+        header = self.header(address.name, routing_type=routing_type, **more)
+        return Send(address, queue, routing_type, [Message(header, head, body) for body in bodies])
+
     def send(
         self,
         destination: str,
@@ -141,20 +154,15 @@ class Bench:
         routing_type: RoutingType | None = RoutingType.ANYCAST,
         head: bytes = b"",
         tx: Transaction | None = None,
-        durable: bool = True,
         **more: Any,
     ) -> list[Message]:
         """Publish a run of messages, in a transaction or not; the tick stays open."""
-        engine = self.enter()
-        address, queue = destinations.destination(engine._state, destination, routing_type)
-        header = self.header(address.name, durable=durable, routing_type=routing_type, **more)
-        messages = [Message(header, head, body) for body in bodies]
-        send = Send(address, queue, routing_type, messages)
+        send = self.prepare(destination, *bodies, routing_type=routing_type, head=head, **more)
         if tx is None:
-            engine.publish([send]).check()
+            self.engine.publish([send]).check()
         else:
-            tx.send([send], messages)
-        return messages
+            tx.send([send], send.messages)
+        return send.messages
 
     def sent(self, destination: str, *bodies: bytes, **more: Any) -> list[Message]:
         """The same, and everything that follows from it."""

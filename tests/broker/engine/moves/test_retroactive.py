@@ -8,7 +8,6 @@ from broker.daemon.wiring import settings_table
 from broker.engine.model.errors import InvalidName
 from broker.engine.model.message import RoutingType
 from broker.engine.queues.diverts import Divert
-from broker.engine.routing import registry
 from tests.broker.engine.engine_harness import Bench
 from tests.simulation.world import small
 
@@ -126,7 +125,7 @@ def test_another_count() -> None:
 def change(bench: Bench, count: int) -> None:
     """A reload with another count."""
     table = settings_table(small({"match": "orders", "retroactive-message-count": count}))
-    registry.change_settings(bench.enter()._state, table)
+    bench.enter().configuration.change_settings(table)
     bench.engine.watchers.settle()
     bench.run()
 

@@ -7,9 +7,7 @@ import pytest
 from broker.config.diverts import DivertSection
 from broker.engine.delivery.redelivery import CLOSED
 from broker.engine.model.errors import AddressFull, NoQueue
-from broker.engine.model.message import Message, RoutingType
-from broker.engine.publish.send import Send
-from broker.engine.routing import destinations
+from broker.engine.model.message import RoutingType
 from tests.broker.engine.engine_harness import Bench, notes, section
 from tests.support.bodies import body_of
 
@@ -60,12 +58,9 @@ def test_a_queue_that_forgets_without_consumers_loses_on_purpose() -> None:
 
 def test_a_filter_that_fits_nothing_refuses_those_alone(bench: Bench) -> None:
     bench.declare("a", selector="AMQSize > 1000")
-    engine = bench.enter()
-    address, queue = destinations.destination(engine._state, "a", ANYCAST)
-    bodies = [b"x" * 2_000, b"small", b"y" * 2_000, b"little", b"z" * 2_000]
-    run = [Message(bench.header("a"), b"", body) for body in bodies]
-    result = engine.publish([Send(address, queue, ANYCAST, run)])
-    assert [refusal.messages for refusal in result.refusals] == [[run[1], run[3]]]
+    send = bench.prepare("a", b"x" * 2_000, b"small", b"y" * 2_000, b"little", b"z" * 2_000)
+    result = bench.engine.publish([send])
+    assert [refusal.messages for refusal in result.refusals] == [[send.messages[1], send.messages[3]]]
     with pytest.raises(NoQueue, match="no queue of address a has a filter that matches it"):
         result.check()
     bench.run()
@@ -74,11 +69,9 @@ def test_a_filter_that_fits_nothing_refuses_those_alone(bench: Bench) -> None:
 
 def test_nothing_behind_the_first_refusal_if_it_is_to_stop_there(bench: Bench) -> None:
     bench.declare("a", selector="AMQSize > 1000")
-    engine = bench.enter()
-    address, queue = destinations.destination(engine._state, "a", ANYCAST)
-    run = [Message(bench.header("a"), b"", body) for body in (b"x" * 2_000, b"small", b"y" * 2_000)]
-    result = engine.publish([Send(address, queue, ANYCAST, run)], stop=True)
-    assert [refusal.messages for refusal in result.refusals] == [run[1:]]
+    send = bench.prepare("a", b"x" * 2_000, b"small", b"y" * 2_000)
+    result = bench.engine.publish([send], stop=True)
+    assert [refusal.messages for refusal in result.refusals] == [send.messages[1:]]
     bench.run()
     assert bench.bodies("a") == [b"x" * 2_000]
 
@@ -86,13 +79,11 @@ def test_nothing_behind_the_first_refusal_if_it_is_to_stop_there(bench: Bench) -
 def test_of_a_run_that_fills_the_address_those_that_no_queue_takes() -> None:
     bench = Bench({"match": "a", "max-size-messages": 3, "address-full-policy": "FAIL"})
     bench.declare("a", selector="AMQSize > 1000")
-    engine = bench.enter()
-    address, queue = destinations.destination(engine._state, "a", ANYCAST)
-    run = [Message(bench.header("a"), b"", b"%d" % n * (2_000 if n != 1 else 1)) for n in range(5)]
-    result = engine.publish([Send(address, queue, ANYCAST, run)])
+    send = bench.prepare("a", *[b"%d" % n * (2_000 if n != 1 else 1) for n in range(5)])
+    result = bench.engine.publish([send])
     assert [(type(refusal.error), refusal.messages) for refusal in result.refusals] == [
-        (NoQueue, [run[1]]),
-        (AddressFull, [run[4]]),
+        (NoQueue, [send.messages[1]]),
+        (AddressFull, [send.messages[4]]),
     ]
     bench.run()
     assert [body[:1] for body in bench.bodies("a")] == [b"0", b"2", b"3"]
@@ -101,13 +92,12 @@ def test_of_a_run_that_fills_the_address_those_that_no_queue_takes() -> None:
 def test_duplicates_do_not_shift_the_places(bench: Bench) -> None:
     bench.declare("a", selector="AMQSize > 1000")
     bench.sent("a", b"x" * 2_000, head=b"_AMQ_DUPL_ID:1\n")
-    engine = bench.enter()
-    address, queue = destinations.destination(engine._state, "a", ANYCAST)
-    run = [Message(bench.header("a"), head, body) for head, body in ((b"_AMQ_DUPL_ID:1\n", b"x"), (b"", b"small"))]
-    result = engine.publish([Send(address, queue, ANYCAST, run)])
-    assert [refusal.messages for refusal in result.refusals] == [run[1:]]
+    send = bench.prepare("a", b"x", b"small")
+    send.messages[0].head = b"_AMQ_DUPL_ID:1\n"
+    result = bench.engine.publish([send])
+    assert [refusal.messages for refusal in result.refusals] == [send.messages[1:]]
     bench.run()
-    assert engine._state.duplicates.refused == 1
+    assert bench.engine._state.duplicates.refused == 1
 
 
 @pytest.mark.parametrize("name", ["a", "a::a"])
@@ -158,14 +148,10 @@ def test_mixed_messages_do_not_take_each_other_with_them() -> None:
     for name in ("b", "c"):
         bench.declare(name)
     bench.declare("all", "#", routing_type=MULTICAST, selector="AMQSize > 1000")
-    engine = bench.enter()
-    sends = []
-    for name in ("b", "a", "c"):
-        home, queue = destinations.destination(engine._state, name, None)
-        messages = [Message(bench.header(name), b"", name.encode() + bytes([n])) for n in b"12"]
-        sends.append(Send(home, queue, None, messages))  # they could meet on the wildcard queue
+    # They could meet on the wildcard queue.
+    sends = [bench.prepare(name, *[b"%s%d" % (name.encode(), n) for n in (1, 2)], routing_type=None) for name in "bac"]
     arrived = [send.messages[n] for n in (0, 1) for send in sends]
-    result = engine.publish(sends, arrived)
+    result = bench.engine.publish(sends, arrived)
     assert [refusal.messages for refusal in result.refusals] == [[message] for message in sends[1].messages]
     bench.run()
     assert (bench.bodies("a"), bench.bodies("b"), bench.bodies("c")) == ([b"0"], [b"b1", b"b2"], [b"c1", b"c2"])
@@ -173,11 +159,10 @@ def test_mixed_messages_do_not_take_each_other_with_them() -> None:
 
 def test_a_deleted_queue_refuses(bench: Bench) -> None:
     bench.sent("a", b"0")
-    engine = bench.enter()
-    address, queue = destinations.destination(engine._state, "a::a", ANYCAST)
-    engine.delete_queue(bench.queue("a"))
+    send = bench.prepare("a::a", b"1")
+    bench.engine.delete_queue(bench.queue("a"))
     with pytest.raises(NoQueue, match="address a has no queue for it"):
-        engine.publish([Send(address, queue, ANYCAST, [Message(bench.header("a"), b"", b"1")])]).check()
+        bench.engine.publish([send]).check()
 
 
 def test_what_cannot_be_made_refuses() -> None:

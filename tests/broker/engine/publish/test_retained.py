@@ -24,10 +24,9 @@ MULTICAST = RoutingType.MULTICAST
 
 
 def retain(bench: Bench, name: str, body: bytes, **more: Any) -> Message:
-    engine = bench.enter()
-    address, _ = destinations.destination(engine._state, name, MULTICAST)
-    message = Message(bench.header(name, **more), b"", body)
-    engine.retained.set(address, message)
+    send = bench.prepare(name, body, routing_type=MULTICAST, **more)
+    (message,) = send.messages
+    bench.engine.retained.set(send.address, message)
     bench.run()
     return message
 

@@ -7,7 +7,6 @@ import pytest
 from broker.daemon.wiring import settings_table
 from broker.engine.model.errors import AddressFull
 from broker.engine.model.message import INGRESS_TIMESTAMP
-from broker.engine.routing import registry
 from tests.broker.engine.engine_harness import Bench, notes
 from tests.simulation.world import small
 
@@ -51,9 +50,8 @@ def test_senders_that_do_not_stop_are_refused_beyond_the_threshold() -> None:
 
 def test_a_change_of_settings_takes_effect_at_once(bench: Bench) -> None:
     bench.sent("a", b"1")
-    registry.change_settings(
-        bench.enter()._state, settings_table(small({"match": "a", "enable-ingress-timestamp": True}))
-    )
+    settings = settings_table(small({"match": "a", "enable-ingress-timestamp": True}))
+    bench.enter().configuration.change_settings(settings)
     bench.sent("a", b"2")
     assert [message.header.annotations for message in bench.messages("a")] == [
         None,
