@@ -12,6 +12,7 @@ from dataclasses import KW_ONLY, dataclass, field
 
 from broker.engine.delivery import redelivery
 from broker.engine.delivery.redelivery import DeliveryOutcome
+from broker.engine.model import annotation
 from broker.engine.model.errors import TooLarge, TransactionClosed
 from broker.engine.model.message import Message, size_of
 from broker.engine.moves import move
@@ -43,8 +44,12 @@ class Settlement:
     def bytes_needed(self) -> int:
         """The most bytes of journal that it may need, if all that it returns as failed dies."""
         stored = [message for message in self.messages if message.segment]
-        dies = self.how is not None and self.how.failed != 0
-        return size_of(stored) + (move.COPY_OVERHEAD_BYTES * len(stored) if dies else 0)
+        need = size_of(stored)
+        if self.how is not None and self.how.failed:
+            notes = self.how.notes or {}
+            noted = move.bytes_noted(stored) + len(annotation.encode(notes)) * len(stored)
+            need += move.COPY_OVERHEAD_BYTES * len(stored) + noted
+        return need
 
 
 @dataclass(slots=True, eq=False)

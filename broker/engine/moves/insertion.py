@@ -61,7 +61,7 @@ def insert(state: State, id: bytes, target: str, items: Sequence[Insertion]) -> 
         registry.ensure_address(state, name)  # a message's own address, if the queue is on a wildcard address
     durable = [item.message for item in items if item.message.header.durable]
     if durable:
-        need = size_of(durable) + move.COPY_OVERHEAD_BYTES * len(durable)
+        need = size_of(durable) + move.COPY_OVERHEAD_BYTES * len(durable) + move.bytes_noted(durable)
         arrival.reserve_bytes(state, need, essential=False)
     done = Inserted()
     last: Message | None = None  # to remember the run's id with: its last durable message, if it has any

@@ -59,7 +59,7 @@ from store.record import RemovalReason
 #: it and every copy carries it.
 TEXT_BYTES_MAX: Final = 1024
 
-#: Bytes by which a copy may exceed its message: the annotations, with two names, and its records.
+#: Bytes by which a copy may exceed its message and its annotations: those of the move, with two names, and its records.
 COPY_OVERHEAD_BYTES: Final = 4096
 
 #: Successive moves by death or expiry after which a message is assumed to go round in a circle: no intended chain of
@@ -120,6 +120,11 @@ def annotate(
         annotations[DL_FIRST_REASON] = reason
         annotations[DL_FIRST_TIME] = now
     return annotations
+
+
+def bytes_noted(messages: Iterable[Message]) -> int:
+    """The bytes of annotations in the journal that copies of these messages take over."""
+    return sum([len(annotation.encode(m.header.annotations)) for m in messages if m.header.annotations])
 
 
 def clean_text(text: str) -> str:

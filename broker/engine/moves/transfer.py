@@ -405,7 +405,7 @@ def _placed(state: State, queue: Queue, message: Message, where: Destination, op
 def _has_room(state: State, durable: list[Message], edit: Edit) -> bool:
     """Whether copies of these messages fit into one journal entry, and the journal has room for them."""
     need = size_of(durable) + move.COPY_OVERHEAD_BYTES * (len(durable) - 1)
-    need += edit.extra_bytes * len(durable)
+    need += edit.extra_bytes * len(durable) + move.bytes_noted(durable)
     if len(durable) > 1 and need > state.journal.reserved_bytes:
         return False
     try:

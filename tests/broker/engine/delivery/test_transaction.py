@@ -156,21 +156,23 @@ def test_on_a_full_disk_it_is_refused_as_a_whole() -> None:
 
 
 @pytest.mark.parametrize("requeue", [False, True])
-def test_dead_letters_need_room_for_what_is_noted_of_their_death(requeue: bool) -> None:
+@pytest.mark.parametrize(("count", "noted"), [(200, 0), (9, 30_000)])
+def test_dead_letters_need_room_for_what_is_noted_of_their_death(requeue: bool, count: int, noted: int) -> None:
     rules = {"match": "a", "dead-letter-address": "DLQ", "max-delivery-attempts": 1}
     config = small(rules, segment_bytes=256 << 10, retained=False)
     bench = Bench(running=SimBroker(config, files=SimFiles(capacity=300 << 10)))
-    messages = bench.sent("a", *[b"x"] * 200)
+    messages = bench.sent("a", *[b"x"] * count)
     taker = bench.take("a")
     tx = bench.begin()
     for message in messages:
+        message.annotate({"x-opt-note": "n" * noted})
         bench.nack(taker, message, requeue=requeue, tx=tx)
     with pytest.raises(DiskFull):
         bench.enter().transactions.commit(tx)
     bench.engine.transactions.rollback(tx)
     bench.run()
     assert bench.broker.failure is None
-    assert bench.queue("a").message_count + bench.queue("DLQ").message_count == 200
+    assert bench.queue("a").message_count + bench.queue("DLQ").message_count == count
     check_accounts(bench.broker)
 
 

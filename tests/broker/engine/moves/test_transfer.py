@@ -379,6 +379,20 @@ def test_without_room_on_the_disk_messages_stay() -> None:
     assert (len(again.bodies("b")), again.bodies("a")) == (count, [])
 
 
+def test_messages_stay_if_the_disk_has_no_room_for_their_notes() -> None:
+    """A consumer's notes may be many times longer than the message (AMQP `modified`)."""
+    count = 20
+    config = small(segment_bytes=256 << 10, retained=False)
+    bench = Bench(running=SimBroker(config, files=SimFiles(capacity=300 << 10)))
+    for message in bench.sent("a", *[b"x"] * count):
+        message.annotate({"x-opt-note": "n" * 30_000})
+    step = moved(bench, "a", "b")
+    assert bench.broker.failure is None
+    assert 0 < step.moved < count
+    assert step.refused == {"disk-full": count - step.moved}
+    check_accounts(bench.broker)
+
+
 def test_a_full_address_takes_what_comes_back() -> None:
     bench = Bench({"match": "a", "max-size-messages": 1, "address-full-policy": "FAIL"})
     bench.die("a", b"1")
