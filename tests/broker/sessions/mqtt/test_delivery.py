@@ -407,8 +407,7 @@ def test_what_had_left_a_queue_of_others_is_redelivered(sim: SimWorld, end: str)
 def test_what_waited_for_the_journal_when_its_client_was_lost_has_not_left(sim: SimWorld, qos: int) -> None:
     """With QoS 2 too it is for others when the session ends: the client has never seen it."""
     member = sim.subscriber("a", "$share/g/t", qos=qos, expiry=10, auto=False)
-    other = sim.subscriber("b", "$share/g/t", qos=qos, expiry=FOR_EVER)
-    other.drop()
+    sim.subscriber("b", "$share/g/t", qos=qos, expiry=FOR_EVER).drop()
     publisher = sim.connect("publisher", auto=False)
     sim.broker.hold_disk()
     publisher.publish("t", b"1", qos)

@@ -132,8 +132,7 @@ def test_properties_are_sent_on(world: Connecting) -> None:
 
 def test_an_expired_message_is_deleted(sim: SimWorld) -> None:
     """[MQTT-3.3.2-5], [MQTT-3.3.2-6]."""
-    client = sim.subscriber("c", "a", qos=1, clean=False, expiry=FOR_EVER)
-    client.drop()
+    sim.subscriber("c", "a", qos=1, clean=False, expiry=FOR_EVER).drop()
     publisher = sim.connect("publisher")
     publisher.publish("a", b"brief", 1, properties=[(MESSAGE_EXPIRY_INTERVAL, 5)])
     publisher.publish("a", b"long", 1, properties=[(MESSAGE_EXPIRY_INTERVAL, 3_000_000_000)])

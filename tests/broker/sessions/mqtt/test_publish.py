@@ -40,15 +40,14 @@ P = PacketType
 FULL = {"match": "full", "max-size-bytes": 1000, "address-full-policy": "FAIL"}
 
 
-def internal_owner(sim: SimWorld, *topics: str) -> None:
+def absent_reader(sim: SimWorld, *topics: str) -> None:
     """An absent client that keeps what is published."""
-    client = sim.subscriber("internal_owner", *topics, qos=2, clean=False, expiry=1000)
-    client.drop()
+    sim.subscriber("absent", *topics, qos=2, clean=False, expiry=1000).drop()
 
 
 def kept(sim: SimWorld) -> list[tuple[str, bytes]]:
     """What it has kept, by topic, in the order of arrival within each."""
-    client = sim.connect("internal_owner", clean=False, expiry=1000)
+    client = sim.connect("absent", clean=False, expiry=1000)
     found = sorted(((m.topic, m.payload) for m in client.take()), key=lambda pair: pair[0])
     client.drop()
     return found
@@ -65,7 +64,7 @@ def test_who_publishes_to_nobody_is_told(sim: SimWorld, qos: int) -> None:
     assert client.replies(answer) == [(first, 0x10)]
     second = old.publish("a", b"x", qos)
     assert old.replies(answer) == [(second, 0)]
-    internal_owner(sim, "a")
+    absent_reader(sim, "a")
     third = client.publish("a", b"x", qos)
     assert client.replies(answer) == [(third, 0)]
     if qos == 2:
@@ -77,7 +76,7 @@ def test_who_publishes_to_nobody_is_told(sim: SimWorld, qos: int) -> None:
 def test_a_read_of_several_topics(qos: int) -> None:
     """Answers come in the order of the packets, whatever becomes of each topic ([MQTT-4.6.0-2], [MQTT-4.6.0-3])."""
     sim = SimWorld(configured(FULL))
-    internal_owner(sim, "a/#", "full")
+    absent_reader(sim, "a/#", "full")
     client = sim.connect("c", auto=False)
     client.publish("full", b"x" * 1000, 1)
     client.replies(P.PUBACK)
@@ -111,7 +110,7 @@ def test_a_subscription_keeps_the_order_of_a_publisher(filter: str, topics: list
 def test_a_topic_that_gets_full_in_the_middle(qos: int) -> None:
     """What was taken before is not refused."""
     sim = SimWorld(configured(FULL))
-    internal_owner(sim, "+")
+    absent_reader(sim, "+")
     client = sim.connect("c", auto=False)
     topics = ["full", "left", "full", "left", "full", "full", "left"] * 2
     client.raw(publishes([(topic, bytes([number]) * 600) for number, topic in enumerate(topics)], qos))
@@ -127,7 +126,7 @@ def test_a_topic_that_gets_full_in_the_middle(qos: int) -> None:
 @pytest.mark.parametrize("qos", [1, 2])
 def test_messages_that_come_together_are_taken_up_to_the_limit(qos: int) -> None:
     sim = SimWorld(configured({"match": "full", "max-size-messages": 3, "address-full-policy": "FAIL"}))
-    internal_owner(sim, "full")
+    absent_reader(sim, "full")
     client = sim.connect("c", auto=False)
     client.raw(publishes([("full", b"%d" % n) for n in range(8)], qos))
     answers = client.replies(P.PUBACK if qos == 1 else P.PUBREC)
@@ -137,7 +136,7 @@ def test_messages_that_come_together_are_taken_up_to_the_limit(qos: int) -> None
 
 def test_of_messages_that_come_together_the_last_that_is_taken_is_retained() -> None:
     sim = SimWorld(configured({"match": "full", "max-size-messages": 3, "address-full-policy": "FAIL"}))
-    internal_owner(sim, "full")
+    absent_reader(sim, "full")
     client = sim.connect("c", auto=False)
     client.raw(publishes([("full", b"%d" % n) for n in range(8)], 1, retain=True))
     assert sorted(client.replies(P.PUBACK)) == [(number, 0 if number <= 3 else 0x97) for number in range(1, 9)]
@@ -151,8 +150,7 @@ def test_of_messages_that_come_together_the_last_that_is_taken_is_retained() -> 
 def test_what_was_taken_before_a_refusal_is_acknowledged_before_the_connection_ends(qos: int, together: bool) -> None:
     """Before 5.0 nobody can be told of the refusal: all that has no answer comes again, and would fill the address."""
     sim = SimWorld(configured({"match": "full", "max-size-messages": 2, "address-full-policy": "FAIL"}))
-    reader = sim.subscriber("reader", "full", qos=2, clean=False, expiry=100)
-    reader.drop()
+    sim.subscriber("reader", "full", qos=2, clean=False, expiry=100).drop()
     client = sim.connect("c", version=V311, clean=False, auto=False)
     for number in range(1, 4):
         head = PublishHead(V311, "full", qos=qos if together or number < 3 else 3 - qos)
@@ -169,7 +167,7 @@ def test_what_was_taken_before_a_refusal_is_acknowledged_before_the_connection_e
 
 def test_a_refusal_says_why() -> None:
     sim = SimWorld(configured(FULL))
-    internal_owner(sim, "full")
+    absent_reader(sim, "full")
     client = sim.connect("c", auto=False)
     client.publish("full", b"x" * 1000, 1)
     client.publish("full", b"y", 2)
@@ -184,7 +182,7 @@ def test_a_refusal_says_why() -> None:
 def test_what_ended_the_connection_is_new_when_it_is_sent_again(version: int) -> None:
     """Versions before 5 cannot be told of a refusal: the message is sent again, and is no repetition."""
     sim = SimWorld(configured({"match": "full", "max-size-messages": 2, "address-full-policy": "FAIL"}))
-    internal_owner(sim, "full")
+    absent_reader(sim, "full")
     client = sim.connect("c", version=version, clean=False)
     client.raw(publishes([("full", b"%d" % number) for number in (1, 2, 3)], 2, version=version))
     assert client.closed
@@ -198,7 +196,7 @@ def test_what_ended_the_connection_is_new_when_it_is_sent_again(version: int) ->
 @pytest.mark.parametrize("version", [V31, V311])
 def test_a_client_that_cannot_be_told_is_cut_off_or_ignored(version: int) -> None:
     sim = SimWorld(configured(FULL))
-    internal_owner(sim, "full")
+    absent_reader(sim, "full")
     client = sim.connect("c", version=version, auto=False)
     first = client.publish("$SYS/x", b"x", 1)
     assert sim.broker.reported("mqtt.publish_dropped")
@@ -213,7 +211,7 @@ def test_a_client_that_cannot_be_told_is_cut_off_or_ignored(version: int) -> Non
 
 def test_a_full_address_that_blocks_stops_its_publisher() -> None:
     sim = SimWorld(configured({"match": "full", "max-size-bytes": 1000, "address-full-policy": "BLOCK"}))
-    internal_owner(sim, "full")
+    absent_reader(sim, "full")
     client = sim.connect("c")
     client.publish("full", b"x" * 1000, 1)
     assert not carrier(client).reading
@@ -251,7 +249,7 @@ def test_authenticating_again_behind_a_publish_does_not_defeat_a_full_address() 
 def test_a_publisher_waits_for_all_the_addresses_that_are_full() -> None:
     """One of them it could empty itself."""
     sim = SimWorld(blocking("full", "own"))
-    internal_owner(sim, "full")
+    absent_reader(sim, "full")
     client, helper = sim.connect("c"), sim.connect("h", auto=False)
     helper.subscribe("own", qos=1)
     client.publish("full", b"x" * 1000, 1)
@@ -265,7 +263,7 @@ def test_a_publisher_waits_for_all_the_addresses_that_are_full() -> None:
 
 def test_a_stopped_publisher_that_leaves_is_forgotten() -> None:
     sim = SimWorld(blocking("full"))
-    internal_owner(sim, "full")
+    absent_reader(sim, "full")
     client = sim.connect("c")
     client.publish("full", b"x" * 1000, 1)
     address = sim.broker.engine.addresses["full"]
@@ -460,8 +458,7 @@ def test_a_selector_on_a_message_of_mqtt(sim: SimWorld) -> None:
 
 def test_the_user_is_noted_and_the_origin_is_the_client() -> None:
     sim = SimWorld(users={"alice": "right"})
-    client = sim.subscriber("c", "a", qos=1, expiry=100, user_name="alice", password=b"right")
-    client.drop()
+    sim.subscriber("c", "a", qos=1, expiry=100, user_name="alice", password=b"right").drop()
     sim.connect("d", user_name="alice", password=b"right").publish("a", b"x", 1)
     [found] = queues(sim)["c.a"].backlog
     assert isinstance(found, Message)

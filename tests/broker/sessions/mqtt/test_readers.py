@@ -94,8 +94,7 @@ def test_permissions_that_change_count_from_the_next_message_on() -> None:
 def test_a_session_that_lasts_over_absence_and_restart() -> None:
     sim = world("secret.#")
     again: dict[str, Any] = {"clean": False, "expiry": 100, **LOGIN}
-    client = sim.subscriber("c", "#", qos=1, **again)
-    client.drop()
+    sim.subscriber("c", "#", qos=1, **again).drop()
     for crash in (False, True):
         producer = sim.connect("p", **LOGIN)
         for topic in ("secret/a", "open/a"):
@@ -112,8 +111,7 @@ def test_a_session_that_lasts_over_absence_and_restart() -> None:
 
 def test_another_user_gets_nothing_of_what_the_first_one_may_read() -> None:
     sim = world("secret.#")
-    client = sim.subscriber("c", "#", qos=1, clean=False, expiry=100, **LOGIN)
-    client.drop()
+    sim.subscriber("c", "#", qos=1, clean=False, expiry=100, **LOGIN).drop()
     sim.connect("p", **LOGIN).publish("open/a", b"x", 1)
     other = sim.connect("c", clean=False, expiry=100, user_name="bob", password=b"right")
     assert other.payloads() == []

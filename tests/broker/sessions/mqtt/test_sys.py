@@ -52,10 +52,8 @@ def test_mosquitto_has_them_too(world: Connecting) -> None:
 
 
 def test_who_is_there(sim: SimWorld) -> None:
-    away = sim.subscriber("away", "a", "b", qos=1, clean=False, expiry=FOR_EVER)
-    away.drop()
-    gone = sim.connect("gone", clean=False, expiry=1)
-    gone.drop()
+    sim.subscriber("away", "a", "b", qos=1, clean=False, expiry=FOR_EVER).drop()
+    sim.connect("gone", clean=False, expiry=1).drop()
     sim.advance(2)
     publisher = sim.connect("publisher")
     publisher.publish("a", b"x", 1, retain=True)
