@@ -235,32 +235,26 @@ def test_a_url_that_is_none_is_2(tmp_path: Path, url: str) -> None:
     assert "http://HOST:PORT" in result.stderr
 
 
-def test_something_else_that_answers_is_3(tmp_path: Path) -> None:
+async def test_something_else_that_answers_is_3(tmp_path: Path) -> None:
     """Another service has the port: what it says is no answer."""
 
-    async def check() -> None:
-        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(replies.pop())
-            writer.close()
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(replies.pop())
+        writer.close()
 
-        replies = [
-            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",
-            b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\n{}",
-            b"SSH-2.0-OpenSSH\r\n",
-        ]
-        server = await asyncio.start_server(answer, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        token = tmp_path / "token"
-        token.write_text(TOKEN)
+    replies = [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",
+        b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\n{}",
+        b"SSH-2.0-OpenSSH\r\n",
+    ]
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         while replies:
-            arguments = ["status", "--url", f"http://127.0.0.1:{port}", "--token-file", str(token)]
-            result = await asyncio.to_thread(invoke, *arguments)
+            result = await asyncio.to_thread(invoke, "status", "--url", url, "--token-file", str(token))
             assert result.exit_code == 3, result.output
-        server.close()
-        await server.wait_closed()
-
-    asyncio.run(check())
 
 
 # -- as a user of the broker -------------------------------------------------------------------------------------------

@@ -60,16 +60,10 @@ def test_without_an_http_acceptor_there_is_no_management_address() -> None:
     assert Runtime(1, 0, (STOMP,)).management is None
 
 
-def test_a_broker_that_died_is_noticed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("unnoticed_by_its_parent", [0, os.WNOWAIT])
+def test_a_broker_that_died_is_noticed(tmp_path: Path, unnoticed_by_its_parent: int) -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
-    child.wait()
-    write_runtime_file(tmp_path, pid=child.pid, started=0, listening=[])
-    assert not read_runtime_file(tmp_path).alive
-
-
-def test_a_broker_that_died_unnoticed_by_its_parent_is_noticed(tmp_path: Path) -> None:
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    os.waitid(os.P_PID, child.pid, os.WEXITED | unnoticed_by_its_parent)
     write_runtime_file(tmp_path, pid=child.pid, started=0, listening=[])
     assert not read_runtime_file(tmp_path).alive
     child.wait()

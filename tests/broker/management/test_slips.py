@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.broker.management.harness import Client, TestBroker
+from tests.broker.management.harness import Client, TestBroker, encode
 
 MESSAGES = "/api/v1/queues/orders/messages"
 
@@ -43,11 +43,23 @@ async def test_a_parameter_that_a_call_does_not_have(
     assert broker.queue("orders").message_count == 2
 
 
-@pytest.mark.parametrize("body", [PURGE | {"fliter": "a = 1"}, PURGE | {"ids": ["1"]}, {}, [], None, "a = 1"])
-async def test_a_body_that_says_something_else(broker: TestBroker, client: Client, body: object) -> None:
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        *((each, "") for each in map(encode, (PURGE | {"fliter": "a = 1"}, PURGE | {"ids": ["1"]}, {}, [], "a = 1"))),
+        (b"", ""),
+        (b'{"kind": "purge", "queue": "orders", "filter": "i = 1", "filter": ""}', "is given more than once"),
+        (
+            b'{"kind": "purge", "queue": "orders", "group": {"reason": "rejected", "reason": null}}',
+            "is given more than once",
+        ),
+    ],
+)
+async def test_a_body_that_says_something_else(broker: TestBroker, client: Client, body: bytes, detail: str) -> None:
     await broker.sent("orders", [b"1", b"2"])
-    refused = await client.call("POST", "/api/v1/tasks", json=body)
+    refused = await client.call("POST", "/api/v1/tasks", body=body)
     assert (refused.status, refused.json["code"]) == (400, "invalid-body")
+    assert refused.json["detail"].endswith(detail)
     assert broker.queue("orders").message_count == 2
 
 
@@ -79,21 +91,6 @@ async def test_a_body_that_cannot_be_read(broker: TestBroker, client: Client, bo
     refused = await client.call("POST", "/api/v1/tasks", body=body)
     assert refused.status == 400
     assert refused.headers["content-type"] == "application/problem+json"
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        b'{"kind": "purge", "queue": "orders", "filter": "i = 1", "filter": ""}',
-        b'{"kind": "purge", "queue": "orders", "group": {"reason": "rejected", "reason": null}}',
-    ],
-)
-async def test_a_field_that_is_given_twice(broker: TestBroker, client: Client, body: bytes) -> None:
-    await broker.sent("orders", [b"1", b"2"])
-    refused = await client.call("POST", "/api/v1/tasks", body=body)
-    assert (refused.status, refused.json["code"]) == (400, "invalid-body")
-    assert refused.json["detail"].endswith("is given more than once")
-    assert broker.queue("orders").message_count == 2
 
 
 async def test_a_parameter_that_is_given_twice(broker: TestBroker, client: Client) -> None:
