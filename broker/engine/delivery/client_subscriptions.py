@@ -57,24 +57,21 @@ class ClientSubscriptions:
             access=client.access,
             filtered=client.filtered and subscription.wildcard and not subscription.shared,
         )
-        if subscription.borrowed:
-            subscription.consumer = consumer = self._consumers.subscribe(sink, request)
-            consumer.away = not client.connected
-            return consumer
         existing = state.queues.get(subscription.name)
-        durable = subscription.shared or (client.lasting and subscription.qos > 0)
-        if existing is not None and not subscription.shared:
-            alter.change_no_local(state, existing, subscription.origin)
-        request = replace(
-            request,
-            routing_type=RoutingType.MULTICAST,
-            name=subscription.name,
-            durable=durable or (existing is not None and existing.durable),
-            shared=subscription.shared,
-        )
+        if not subscription.borrowed:
+            durable = subscription.shared or (client.lasting and subscription.qos > 0)
+            if existing is not None and not subscription.shared:
+                alter.change_no_local(state, existing, subscription.origin)
+            request = replace(
+                request,
+                routing_type=RoutingType.MULTICAST,
+                name=subscription.name,
+                durable=durable or (existing is not None and existing.durable),
+                shared=subscription.shared,
+            )
         subscription.consumer = consumer = self._consumers.subscribe(sink, request)
         consumer.away = not client.connected
-        if existing is None:
+        if existing is None and not subscription.borrowed:
             alter.limit(state, consumer.queue, client.queued_max, drop_oldest=client.drop_oldest)
         self._update_durable_only(subscription)
         return consumer

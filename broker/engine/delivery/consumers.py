@@ -71,8 +71,13 @@ class Consumers:
             self._state.dirty[consumer.queue] = None
 
     def served(self, consumer: Consumer, tick: int) -> bool:
-        """Whether it was sent everything that had arrived by this tick: nothing awaits the journal or another turn."""
-        return dispatch.served(self._state, consumer, tick)
+        """Whether it was sent everything that had arrived by this tick: nothing awaits the journal or another turn.
+
+        Later messages do not count, or a queue that is filled all the time would never count as drained.
+        """
+        state, queue = self._state, consumer.queue
+        busy = consumer.held or queue in state.dirty or queue in state.dirty_later
+        return not (busy or state.landing_on(queue, tick))
 
     def pause(self, consumer: Consumer) -> None:
         """Stop deliveries to a consumer whose sink cannot accept messages for now."""

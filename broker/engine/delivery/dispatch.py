@@ -38,16 +38,6 @@ def dispatch(state: State) -> None:
             _serve(state, queue)
 
 
-def served(state: State, consumer: Consumer, tick: int) -> bool:
-    """Whether a consumer was sent everything that had arrived by the tick: nothing awaits the journal or another turn.
-
-    Later messages do not count, or a queue that is filled all the time would never count as drained.
-    """
-    queue = consumer.queue
-    busy = consumer.held or queue in state.dirty or queue in state.dirty_later
-    return not (busy or state.landing_on(queue, tick))
-
-
 def _serve(state: State, queue: Queue) -> None:
     if queue.reservations and not queue.stopped:
         _resume(state, queue)
