@@ -134,13 +134,15 @@ class Stat:
 def verify(files: Files, directory: str) -> Report:
     """Check every segment, kept ones too, and whether any is missing.  Raises OSError if the directory is missing."""
     files.list_dir(directory)
-    for left in reversed(range(ATTEMPTS_MAX)):
+    attempt = 0
+    while True:
+        attempt += 1
         try:
             report = _verify(files, directory)
-            if not (left and (report.missing or report.bodies.wrong)):
+            if not (report.missing or report.bodies.wrong) or attempt == ATTEMPTS_MAX:
                 break
         except FileNotFoundError:
-            if not left:
+            if attempt == ATTEMPTS_MAX:
                 raise Corrupt(f"{directory}/", 0, "segments keep vanishing") from None
     for path in kept(files, directory):
         with suppress(FileNotFoundError):  # removed by a limit

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from store import record
@@ -248,12 +250,16 @@ def test_an_error_anywhere_is_a_log_error() -> None:
             everything(failing)
 
 
-@pytest.mark.parametrize("doing", ["copy_name", "resume"])
-def test_an_error_of_a_copy_is_a_log_error(bench: Bench, doing: str) -> None:
+@pytest.mark.parametrize(
+    "does",
+    [FileLog.copy_name, lambda log: log.mark_as_copy("two"), lambda log: log.resume(1, b"", 64, 0)],
+    ids=["copy_name", "mark_as_copy", "resume"],
+)
+def test_an_error_of_a_copy_is_a_log_error(bench: Bench, does: Callable[[FileLog], object]) -> None:
     bench.segments(1)
     bench.files.plan(1, Fault.EIO)
     with pytest.raises(LogFailed, match="Input/output error"):
-        bench.log.copy_name() if doing == "copy_name" else bench.log.resume(1, b"", 64, 0)
+        does(bench.log)
 
 
 def test_an_error_while_a_spare_is_given_back() -> None:

@@ -490,6 +490,15 @@ def test_neither_timeouts_nor_encodings_of_the_role_matter(pair: Pair) -> None:
         assert {connection.execute(f"SHOW {name}").fetchone() for name in timeouts} == {("0",)}
 
 
+def test_a_notice_that_is_no_warning_leaves_no_doubt(pair: Pair) -> None:
+    database = begun(pair)
+    with database._server.connected() as connection:
+        connection.execute("SET client_min_messages = notice")
+        connection.execute("DO $$ BEGIN RAISE NOTICE 'of no account'; END $$")
+    assert database._server._warning == ""
+    assert database.append(1, Place(1, 64), b"x", 1)
+
+
 def test_a_connection_that_breaks_between_two_results_has_no_second_one(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
