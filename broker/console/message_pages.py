@@ -56,8 +56,6 @@ class MessagePages(Pages):
         message, _ = self._desk.enter().messages.find(queue, visit.id)
         return whole_body(message)
 
-    # -- actions on messages ---------------------------------------------------------------------------------------
-
     async def act(self, visit: Visit) -> Response:
         """Retry, move or remove the ticked messages, or all that match the filter, as a task."""
         queue, engine = self._desk.engine.queue(visit.text("queue")), self._desk.engine

@@ -99,8 +99,6 @@ def of_bug() -> Response:
     return problem("internal", "the broker failed to answer; its log has the reason")
 
 
-# -- what pydantic found -----------------------------------------------------------------------------------------------
-
 #: The predicate by pydantic's type of error, for a sentence that begins with the field's name.
 _WORDS: Final = {
     "bool_type": "must be true or false",

@@ -82,9 +82,6 @@ class Body(BaseModel):
         return given
 
 
-# -- what paths and queries hold ---------------------------------------------------------------------------------------
-
-
 def _unquoted(text: object) -> object:
     assert isinstance(text, str)
     try:
@@ -156,9 +153,6 @@ Reason = Annotated[str, Query(max_length=REASON_CHARS_MAX, description="A reason
 #: `next` in a list.
 Next = Annotated[str | None, Field(description="The `after` of the next page; null: this is the last page.")]
 Total = Annotated[int, Field(description="How many the caller manages in all.")]
-
-
-# -- problems ----------------------------------------------------------------------------------------------------------
 
 
 class FieldProblem(Shown):

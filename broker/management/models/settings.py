@@ -36,9 +36,6 @@ def _schema_of(row_of: Described) -> Callable[[dict[str, Any]], None]:
     return change
 
 
-# -- what is shown -----------------------------------------------------------------------------------------------------
-
-
 def _shown_type(row_of: Described) -> Any:
     if row_of.type is RoutingType:
         return RoutingTypeName
@@ -68,9 +65,6 @@ def plain(value: object) -> bool | int | float | str | None:
         return value.value
     assert value is None or isinstance(value, bool | int | float | str)
     return value
-
-
-# -- what is asked for -------------------------------------------------------------------------------------------------
 
 
 def _other_than_zero(why: str) -> Any:

@@ -53,8 +53,6 @@ class MessageCalls:
     async def _about(self, name: Name, access: CallerAccess) -> None:
         require_queue(access, self._engine, name)
 
-    # -- looking ---------------------------------------------------------------------------------------------------
-
     async def browse(self, name: Name, limit: PageLimit = 0, after: After = "", filter: Selector = "") -> MessageList:
         """Messages of a queue, oldest first, without removing them.
 

@@ -77,9 +77,6 @@ def test_the_file_may_come_from_the_environment_and_have_none(tmp_path: Path) ->
     assert (result.exit_code, result.stdout) == (0, "no rules\n")
 
 
-# -- of a running broker -----------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 async def rules(broker: TestBroker) -> None:
     """Rules in force, and dead letters."""

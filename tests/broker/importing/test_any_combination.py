@@ -48,8 +48,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("any")
 
 
-# -- Mosquitto ---------------------------------------------------------------------------------------------------------
-
 _SECRETS = ("remote_password", "password", "local_password", "bridge_psk", "plugin_opt_x", "remote_pasword")
 _TOPICS = st.tuples(
     st.sampled_from(["a", "a/#", "#", '""', '"a b"', "$SYS/a", "a#", '"', "b/+"]),
@@ -78,8 +76,6 @@ def test_any_conf(place: Path, lines: list[str]) -> None:
 def test_any_text(place: Path, text: str) -> None:
     check(text.encode(), place)
 
-
-# -- ActiveMQ ----------------------------------------------------------------------------------------------------------
 
 _ADDRESSES = st.sampled_from(
     [

@@ -121,8 +121,6 @@ def test_what_was_not_stricter_shuts_nothing(tmp_path: Path, parameter: str) -> 
     assert not found.report.count()[Outcome.STRICTER]
 
 
-# -- permissions -------------------------------------------------------------------------------------------------------
-
 ALL = '<security-setting match="#"><permission type="send" roles="everybody"/></security-setting>'
 
 

@@ -28,9 +28,6 @@ def told(text: str, tmp_path: Path, what: str) -> list[tuple[Outcome, str]]:
     return [(each.outcome, each.why) for each in found.report.findings if each.place.what == what]
 
 
-# -- reading -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("text", "given"),
     [
@@ -96,9 +93,6 @@ def test_size_and_encoding_at_their_limits(tmp_path: Path) -> None:
     with pytest.raises(InvalidFile, match="line 2: not UTF-8"):
         read_table(rule + b"\xff")
     read_table(b"\xef\xbb\xbf" + rule)
-
-
-# -- translating -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -86,9 +86,6 @@ async def test_a_message_that_is_not_there(broker: TestBroker, client: Client, i
         assert (answer.status, answer.json["code"]) == (status, code)
 
 
-# -- sending -----------------------------------------------------------------------------------------------------------
-
-
 async def send(client: Client, **message: object) -> None:
     answer = await client.call("POST", "/api/v1/addresses/a/messages", json=message)
     assert (answer.status, answer.json["taken"]) == (201, True), answer.body
@@ -129,9 +126,6 @@ async def test_a_message_is_sent_for_later(broker: TestBroker, client: Client) -
     await send(client, text="x", scheduled=NOW + 60_000)
     (shown,) = (await client.get(MESSAGES))["messages"]
     assert (shown["state"], shown["scheduled"]) == ("scheduled", NOW + 60_000)
-
-
-# -- queues longer than memory -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("limit", [1, 7, 1_000])
