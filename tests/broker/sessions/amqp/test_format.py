@@ -72,3 +72,18 @@ def test_a_large_text_of_jms_stays_a_text() -> None:
     head = encode_annotations(MESSAGE_ANNOTATIONS, {"x-opt-jms-msg-type": TEXT})
     assert FORMAT.refilled(head, large, b"mended") == (head, encode_section(AMQP_VALUE, "mended"))
     assert FORMAT.refilled(b"", large, b"mended") == (b"", encode_section(DATA, b"mended"))
+
+
+@pytest.mark.parametrize(
+    ("head", "id"),
+    [
+        (encode_application_properties({"_AMQ_DUPL_ID": "once"}), b"once"),
+        (encode_application_properties({"_AMQ_DUPL_ID": b"once"}), b"once"),
+        (encode_annotations(MESSAGE_ANNOTATIONS, {"x-opt-DUPL-ID": "once"}), b"once"),
+        (encode_application_properties({"_AMQ_DUPL_ID": 7}), None),
+        (encode_application_properties({"_AMQ_DUPL_ID": "once"})[:-1], None),
+        (b"", None),
+    ],
+)
+def test_the_id_of_a_message_that_is_sent_twice(head: bytes, id: bytes | None) -> None:
+    assert FORMAT.duplicate_id(head) == id
