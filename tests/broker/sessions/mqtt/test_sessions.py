@@ -13,6 +13,7 @@ from protocols.mqtt.encode import PublishHead, encode
 from protocols.mqtt.packets import Suback, Subscribe, Unsuback, Unsubscribe, Will
 from protocols.mqtt.properties import (
     MAXIMUM_PACKET_SIZE,
+    MESSAGE_EXPIRY_INTERVAL,
     SESSION_EXPIRY_INTERVAL,
     USER_PROPERTY,
     WILL_DELAY_INTERVAL,
@@ -275,17 +276,18 @@ def test_what_was_in_flight_goes_on_where_it_was(sim: SimWorld, crash: bool | No
     assert sim.connect("c", clean=False, expiry=100).take() == []
 
 
+@pytest.mark.parametrize("retain", [True, False])
 @pytest.mark.parametrize("crash", [True, False, None])
-def test_a_repeated_publish_is_no_second_message(sim: SimWorld, crash: bool | None) -> None:
+def test_a_repeated_publish_is_no_second_message(sim: SimWorld, crash: bool | None, retain: bool) -> None:
     sim.subscriber("absent", "a", qos=2, clean=False, expiry=100).drop()
     client = sim.connect("c", clean=False, expiry=100, auto=False)
-    client.publish("a", b"x", 2, packet_id=7)
+    client.publish("a", b"x", 2, packet_id=7, retain=retain)
     assert client.replies(P.PUBREC) == [(7, 0)]
     client.drop()
     if crash is not None:
         sim.restart(crash=crash)
     again = sim.connect("c", clean=False, expiry=100, auto=False)
-    again.publish("a", b"x", 2, packet_id=7, dup=True)
+    again.publish("a", b"x", 2, packet_id=7, dup=True, retain=retain)
     assert again.replies(P.PUBREC) == [(7, 0)]
     again.ack(P.PUBREL, 7)
     assert again.replies(P.PUBCOMP) == [(7, 0)]
@@ -418,8 +420,8 @@ def test_taking_over_may_be_forbidden() -> None:
 
 
 def will(delay: int, **more: Any) -> Will:
-    properties = Properties([(WILL_DELAY_INTERVAL, delay), (USER_PROPERTY, ("why", "gone"))])
-    return Will("will", b"bye", properties=properties, **more)
+    times = [(WILL_DELAY_INTERVAL, delay), (MESSAGE_EXPIRY_INTERVAL, 1000)]
+    return Will("will", b"bye", properties=Properties([*times, (USER_PROPERTY, ("why", "gone"))]), **more)
 
 
 def test_a_will_keeps_its_properties_over_a_crash(sim: SimWorld) -> None:
@@ -431,6 +433,7 @@ def test_a_will_keeps_its_properties_over_a_crash(sim: SimWorld) -> None:
     sim.advance(2)
     [message] = watcher.take()
     assert (message.qos, message.payload, message.properties.get_all(USER_PROPERTY)) == (1, b"bye", [("why", "gone")])
+    assert message.properties.get(MESSAGE_EXPIRY_INTERVAL) == 1000
     sim.restart()
     sim.advance(90)
     watcher = sim.subscriber("watcher", "will", qos=2)
