@@ -250,10 +250,16 @@ class Journal:
             self._ask(following)
         left = self._left() - nbytes
         if spare.ready >= following and (essential or not spare.full):
-            if left < self._slack:
+            if left >= self._slack:
+                return
+            # One that is smaller than a whole segment, as the disk is full, may be too small.
+            refused = spare.full and spare.nbytes - SEGMENT_HEADER_BYTES - ENTRY_HEADER_BYTES - nbytes < self._last
+            if not refused:
                 self._seal()
                 self._roll()
-        elif left < (self._last if essential else self.reserved_bytes):
+        else:
+            refused = left < (self._last if essential else self.reserved_bytes)
+        if refused:
             self._refused = True
             raise JournalFull(f"{max(self._left(), 0)} bytes are left in the last segment, and the disk is full")
 

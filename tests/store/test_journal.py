@@ -356,7 +356,11 @@ def test_removals_go_on_in_a_small_spare() -> None:
     assert (desk.log.spare.nbytes, desk.log.spare.full) == (1024, True)
     desk.send(2800)
     desk.commit()
-    desk.journal.reserve(700, essential=True)
+    for too_much in (1500, 900, 750):
+        with pytest.raises(JournalFull):
+            desk.journal.reserve(too_much, essential=True)
+    assert desk.journal.segment == 1
+    desk.journal.reserve(600, essential=True)
     assert desk.journal.segment == 2
     desk.journal.add(record.removed(1, RemovalReason.CONSUMED, [1]))
     desk.commit()
