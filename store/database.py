@@ -69,8 +69,21 @@ class Lease:
     replicated: Place
 
 
-class Database(Protocol):
-    """The database, as one thread sees it."""
+class Connected(Protocol):
+    """A connection to the database, which one thread uses."""
+
+    def lease(self) -> Lease:
+        """The present lease."""
+
+    def interrupt(self) -> None:
+        """Break the connection from another thread: a waiting call raises Doubtful."""
+
+    def close(self) -> None:
+        """Close the connection."""
+
+
+class Database(Connected, Protocol):
+    """The log in the database, as one thread sees it."""
 
     def head(self) -> Head:
         """The present head of the log."""
@@ -111,21 +124,9 @@ class Database(Protocol):
     def drop_bodies(self, epoch: int, ids: Sequence[int]) -> bool:
         """Remove bodies; False if the epoch is over."""
 
-    def lease(self) -> Lease:
-        """The present lease."""
 
-    def interrupt(self) -> None:
-        """Break the connection from another thread: a waiting call raises Doubtful."""
-
-    def close(self) -> None:
-        """Close the connection."""
-
-
-class Leases(Protocol):
+class Leases(Connected, Protocol):
     """Where the lease is, as one thread sees it."""
-
-    def lease(self) -> Lease:
-        """The present lease."""
 
     def take_lease(self, owner: str, ms: int) -> bool:
         """Take the lease for `ms` if it is over, or is the owner's already; returns whether it is the owner's now."""
@@ -135,9 +136,3 @@ class Leases(Protocol):
 
     def give_up_lease(self, owner: str) -> None:
         """Give up the lease, so that another owner can take it at once."""
-
-    def interrupt(self) -> None:
-        """Break the connection from another thread: a waiting call raises Doubtful."""
-
-    def close(self) -> None:
-        """Close the connection."""

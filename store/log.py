@@ -91,27 +91,17 @@ class Counters:
 
 
 class Log(Source, Protocol):
-    """The interface of a log to the journal.  Listing and reading segments raise LogFailed."""
+    """The interface of a log to the journal.  Listing and reading segments raise LogFailed.
 
-    @property
-    def directory(self) -> str:
-        """The directory of the segments."""
+    `directory` has the segments, of `segment_bytes` when they are full, `spare` the room for the next one, `bodies` the
+    files of large bodies.
+    """
 
-    @property
-    def bodies(self) -> BodyFiles:
-        """The files of large bodies."""
-
-    @property
-    def counters(self) -> Counters:
-        """Counts since it was opened."""
-
-    @property
-    def spare(self) -> Spare:
-        """Room for the next segment."""
-
-    @property
-    def segment_bytes(self) -> int:
-        """The size of a full segment."""
+    directory: str
+    segment_bytes: int
+    spare: Spare
+    bodies: BodyFiles
+    counters: Counters
 
     def open(self) -> None:
         """Lock and open the log.  Raises DirectoryLocked, LogFailed."""
