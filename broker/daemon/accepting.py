@@ -42,10 +42,6 @@ class Accepting:
         self._containers: set[str] = set()  # the ids of AMQP containers that may have only one connection
         self.mqtt_sessions = MqttSessions(tick.engine, __version__, sys_interval=_sys_interval(config))
 
-    def restore(self) -> None:
-        """Take over the MQTT sessions of an earlier run.  Call within a tick, before a client connects."""
-        self.mqtt_sessions.restore()
-
     def sessions(self, acceptor: MessagingAcceptor) -> MakeSession:
         """Return the factory for the sessions of an acceptor's connections."""
         served = {acceptor.protocol: self._of_one(acceptor, acceptor)}

@@ -47,7 +47,7 @@ class Server:
         config = self._config
         self._broker.tick.enter()
         self._broker.disk.start()
-        self._accepting.restore()
+        self._accepting.mqtt_sessions.restore()
         self._link_sessions.restore()
         for name, acceptor in config.messaging_acceptors.items():
             await self.acceptors.open(

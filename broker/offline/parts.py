@@ -56,10 +56,6 @@ class Stopped:
                 return
         raise AssertionError("a stopped broker does not come to rest")
 
-    def close(self) -> None:
-        """Record a clean end in the journal, and release it."""
-        self.parts.journal.close()
-
 
 class Unusable(Exception):
     """The journal cannot be used; the message says why and what to do."""
@@ -72,7 +68,7 @@ def stopped(config: Config, report: Report) -> Iterator[Stopped]:
         broker = Stopped(config, report)
         yield broker
         broker.settle()
-        broker.close()
+        broker.parts.journal.close()
     except DirectoryLocked as locked:
         raise Unusable(f"{locked}: stop the broker first") from locked
     except (JournalError, UnknownFormat, EngineError) as error:

@@ -178,7 +178,7 @@ class SimBroker:
 
     def restore_sessions(self) -> None:
         """Take over the MQTT sessions of an earlier run."""
-        self.accepting.restore()
+        self.accepting.mqtt_sessions.restore()
 
     @property
     def engine(self) -> Engine:
