@@ -162,6 +162,7 @@ class Consumers:
     def keep(self, consumer: Consumer, message: Message, ms: int) -> None:
         """Put back a message that the consumer holds, to be delivered again after `ms`; not a failure."""
         self._state.mark = NO_WAY_BACK
+        self._state.dirty[consumer.queue] = None
         redelivery.postpone(self._state, consumer.queue, consumer.settle([message.id]), ms)
 
     def give_back(self, consumer: Consumer, id: int, how: DeliveryOutcome, tx: Transaction | None = None) -> None:

@@ -251,6 +251,14 @@ def test_a_rejection_after_the_queue_was_deleted_within_a_transaction() -> None:
         assert bench.restart().engine.usage.messages == 0
 
 
+def test_a_postponed_message_makes_room_for_the_next(bench: Bench) -> None:
+    first, _ = bench.sent("a", b"1", b"2")
+    taker = bench.take("a", window=0)
+    bench.enter().consumers.postpone(taker.consumer, first, "cannot be read now")
+    bench.run()
+    assert taker.take() == [b"1", b"2"]
+
+
 @pytest.mark.parametrize("selector", ["", "AMQPriority = 4"])
 def test_an_excluded_message_goes_to_others_only(bench: Bench, selector: str) -> None:
     first, second = bench.sent("a", b"1", b"2")
