@@ -2,7 +2,6 @@
 
 from broker.engine.filter.errors import InvalidFilter
 from broker.engine.filter.filter import Filter, compile_filter
-from broker.engine.filter.limits import FilterLimits
 from broker.engine.filter.values import Properties, Value
 
-__all__ = ["Filter", "FilterLimits", "InvalidFilter", "Properties", "Value", "compile_filter"]
+__all__ = ["Filter", "InvalidFilter", "Properties", "Value", "compile_filter"]

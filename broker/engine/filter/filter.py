@@ -7,7 +7,7 @@ import logging
 from typing import Final
 
 from broker.engine.filter.errors import EvaluationError
-from broker.engine.filter.limits import CACHE_FILTERS_MAX, FilterLimits
+from broker.engine.filter.limits import CACHE_FILTERS_MAX
 from broker.engine.filter.values import Judge, Properties
 
 _CONVERT: Final = "convert_string_expressions:"
@@ -15,7 +15,6 @@ _HYPHENATED: Final = "hyphenated_props:"
 _PREFIXES: Final = {prefix: (prefix, True) for prefix in (_CONVERT, _HYPHENATED)} | {
     f"no_{prefix}": (prefix, False) for prefix in (_CONVERT, _HYPHENATED)
 }
-_DEFAULT_LIMITS: Final = FilterLimits()
 
 logger = logging.getLogger(__name__)
 
@@ -53,20 +52,19 @@ class Filter:
         return f"Filter({self.text!r})"
 
 
-def compile_filter(text: str, limits: FilterLimits = _DEFAULT_LIMITS) -> Filter | None:
+def compile_filter(text: str) -> Filter | None:
     """The filter for a text; None for a blank one, which filters nothing. Raises InvalidFilter."""
     text = text.strip()
-    return _compiled(text, limits) if text else None
+    return _compiled(text) if text else None
 
 
 @functools.lru_cache(maxsize=CACHE_FILTERS_MAX)
-def _compiled(text: str, limits: FilterLimits) -> Filter:
+def _compiled(text: str) -> Filter:
     # Imported here: the parser and its grammar are a lot to load for a broker without filters.
     from broker.engine.filter.grammar import parse
 
     start, options = _prefixes(text)
-    judge = parse(text, start, hyphenated=options[_HYPHENATED], convert=options[_CONVERT], limits=limits)
-    return Filter(text, judge)
+    return Filter(text, parse(text, start, hyphenated=options[_HYPHENATED], convert=options[_CONVERT]))
 
 
 def _prefixes(text: str) -> tuple[int, dict[str, bool]]:

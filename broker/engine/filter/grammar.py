@@ -22,7 +22,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 from broker.engine.filter import compile
 from broker.engine.filter.compile import ArithmeticSign, Evaluate, OrderSign
 from broker.engine.filter.errors import InvalidFilter
-from broker.engine.filter.limits import NODES_PER_SEARCH, FilterLimits
+from broker.engine.filter.limits import DEPTH_MAX, NODES_MAX, NODES_PER_SEARCH, TEXT_CHARS_MAX
 from broker.engine.filter.values import Judge, Value
 from broker.engine.model.pattern import Pattern, Wild
 from broker.engine.model.pattern import Token as PatternToken
@@ -386,19 +386,19 @@ def _parsed(text: str, hyphenated: bool, convert: bool) -> Truth:
         raise _unexpected(fault, text) from None
 
 
-def parse(text: str, start: int, *, hyphenated: bool, convert: bool, limits: FilterLimits) -> Judge:
+def parse(text: str, start: int, *, hyphenated: bool, convert: bool) -> Judge:
     """The expression that begins at `start` of `text`, as a function of a message's properties.
 
     Raises InvalidFilter: syntax, unsupported, or over a limit.
     """
-    if len(text) > limits.text_chars_max:
-        raise InvalidFilter(text, limits.text_chars_max, f"longer than {limits.text_chars_max} characters")
+    if len(text) > TEXT_CHARS_MAX:
+        raise InvalidFilter(text, TEXT_CHARS_MAX, f"longer than {TEXT_CHARS_MAX} characters")
     try:
         parsed = _parsed(text[start:], hyphenated, convert)
     except _Fault as fault:
         raise InvalidFilter(text, start + fault.position, fault.reason) from None
-    if parsed.depth > limits.depth_max:
-        raise InvalidFilter(text, start, f"nested more than {limits.depth_max} levels deep")
-    if parsed.nodes > limits.nodes_max:
-        raise InvalidFilter(text, start, f"more than {limits.nodes_max} operators, names and constants")
+    if parsed.depth > DEPTH_MAX:
+        raise InvalidFilter(text, start, f"nested more than {DEPTH_MAX} levels deep")
+    if parsed.nodes > NODES_MAX:
+        raise InvalidFilter(text, start, f"more than {NODES_MAX} operators, names and constants")
     return parsed.evaluate

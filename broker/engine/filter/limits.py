@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 CACHE_FILTERS_MAX: Final = 256
@@ -18,17 +17,12 @@ NUMBER_CHARS_MAX: Final = 64
 NODES_PER_SEARCH: Final = 16
 """Nodes that a LIKE such as '%a_b%' counts beyond its own: a `_` between two `%` is searched character by character."""
 
+TEXT_CHARS_MAX: Final = 4096
+"""Characters of a filter. An SQL statement written by hand stays below; the parser's work grows with it."""
 
-@dataclass(frozen=True)
-class FilterLimits:
-    """Sizes above which a filter is refused before it can cost anything."""
+DEPTH_MAX: Final = 64
+"""Levels of nesting, including parentheses. Evaluation recurses so deep; filters in use stay below ten."""
 
-    text_chars_max: int = 4096
-    """Characters. An SQL statement written by hand stays below; the parser's work grows with it."""
-
-    depth_max: int = 64
-    """Levels of nesting, including parentheses. Evaluation recurses so deep; filters in use stay below ten."""
-
-    nodes_max: int = 1024
-    """Operators, names and constants: the cost of one evaluation, about 0.1 us each. A list of IN counts as one, a
-    search (NODES_PER_SEARCH) as sixteen."""
+NODES_MAX: Final = 1024
+"""Operators, names and constants: the cost of one evaluation, about 0.1 us each. A list of IN counts as one, a search
+(NODES_PER_SEARCH) as sixteen."""

@@ -94,12 +94,11 @@ def matcher(match: str, *, syntax: WildcardSyntax = DEFAULT_SYNTAX, literal_mark
 class SettingsTable:
     """Settings by match. Each match gives the fields that it sets; `defaults` has all fields.
 
-    literal_markers: two characters, or empty for none; cache_max: merged results cached. Raises InvalidMatch.
+    literal_markers: two characters, or empty for none. Raises InvalidMatch.
     """
 
     __slots__ = (
         "_cache",
-        "_cache_max",
         "_defaults",
         "_exact",
         "_literal",
@@ -116,7 +115,6 @@ class SettingsTable:
         *,
         syntax: WildcardSyntax = DEFAULT_SYNTAX,
         literal_markers: str = "",
-        cache_max: int = CACHE_RESULTS_MAX,
     ) -> None:
         if len(literal_markers) not in (0, 2):
             raise InvalidMatch(f"literal-match-markers must be two characters, not {literal_markers!r}")
@@ -124,7 +122,6 @@ class SettingsTable:
         self.syntax = syntax
         self._markers = literal_markers
         self._cache: dict[tuple[str, ...], Fields] = {}
-        self._cache_max = cache_max
         self.replace(matches)
 
     def matcher(self, match: str) -> Callable[[str], bool]:
@@ -159,7 +156,7 @@ class SettingsTable:
         merged = self._cache.get(key)
         if merged is None:
             merged = self._merge(layers)
-            if len(self._cache) >= self._cache_max:
+            if len(self._cache) >= CACHE_RESULTS_MAX:
                 del self._cache[next(iter(self._cache))]  # the oldest: cheap, and one in use is soon cached again
             self._cache[key] = merged
         return merged

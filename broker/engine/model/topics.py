@@ -58,18 +58,17 @@ class Node(Generic[T]):
 class Topics(Generic[T]):
     """Values by pattern. A value is bound to a pattern once; values are compared by hash."""
 
-    __slots__ = ("_root", "_syntax", "_words_max")
+    __slots__ = ("_root", "_syntax")
 
-    def __init__(self, syntax: WildcardSyntax = DEFAULT_SYNTAX, *, words_max: int = WORDS_MAX) -> None:
+    def __init__(self, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> None:
         self._root: Node[T] = Node()
         self._syntax = syntax
-        self._words_max = words_max
 
     def add(self, pattern: str, value: T) -> None:
-        """Bind a value; binding it again has no effect. Raises InvalidName for more than `words_max` words."""
+        """Bind a value; binding it again has no effect. Raises InvalidName for more than WORDS_MAX words."""
         words = self._syntax.words(pattern)
-        if len(words) > self._words_max:
-            raise InvalidName(f"a wildcard address of {len(words)} words: at most {self._words_max} are allowed")
+        if len(words) > WORDS_MAX:
+            raise InvalidName(f"a wildcard address of {len(words)} words: at most {WORDS_MAX} are allowed")
         node = self._root
         for word in words:
             node = self._child(node, word) or self._grow(node, word)

@@ -4,45 +4,50 @@ from __future__ import annotations
 
 import pytest
 
-from broker.engine.filter import Filter, FilterLimits, InvalidFilter, compile_filter
+from broker.engine.filter import Filter, InvalidFilter, compile_filter, grammar
 from broker.engine.filter.filter import _compiled
-from broker.engine.filter.limits import CACHE_FILTERS_MAX, NODES_PER_SEARCH, NUMBER_CHARS_MAX, TEXT_RESULT_CHARS_MAX
+from broker.engine.filter.limits import (
+    CACHE_FILTERS_MAX,
+    DEPTH_MAX,
+    NODES_PER_SEARCH,
+    NUMBER_CHARS_MAX,
+    TEXT_CHARS_MAX,
+    TEXT_RESULT_CHARS_MAX,
+)
 
-LIMITS = FilterLimits()
 
-
-def compiled(text: str, limits: FilterLimits = LIMITS) -> Filter:
-    result = compile_filter(text, limits)
+def compiled(text: str) -> Filter:
+    result = compile_filter(text)
     assert result is not None
     return result
 
 
 def test_text_length() -> None:
-    text = "a = '" + "x" * (LIMITS.text_chars_max - 6) + "'"
+    text = "a = '" + "x" * (TEXT_CHARS_MAX - 6) + "'"
     assert compiled(text).matches({"a": text[5:-1]})
     with pytest.raises(InvalidFilter, match="longer than 4096 characters") as caught:
         compile_filter(text[:-1] + "x'")
-    assert caught.value.position == LIMITS.text_chars_max
+    assert caught.value.position == TEXT_CHARS_MAX
 
 
 @pytest.mark.parametrize(
     ("opening", "closing"), [("(", ")"), ("NOT ", ""), ("NOT (", ")"), ("(off OR ", ")"), ("(on AND (off OR ", "))")]
 )
-def test_depth(opening: str, closing: str) -> None:
+def test_depth(monkeypatch: pytest.MonkeyPatch, opening: str, closing: str) -> None:
     levels = opening.count("(") + opening.count("NOT") + opening.count("OR") + opening.count("AND")
-    deep = (LIMITS.depth_max - 1) // levels
-    limits = FilterLimits(depth_max=deep * levels + 1)
+    deep = (DEPTH_MAX - 1) // levels
+    monkeypatch.setattr(grammar, "DEPTH_MAX", deep * levels + 1)
     properties = {"on": True, "off": False}
     text = opening * deep + "on" + closing * deep
     negations = text.count("NOT")
-    assert compiled(text, limits).matches(properties) is (negations % 2 == 0)
+    assert compiled(text).matches(properties) is (negations % 2 == 0)
     with pytest.raises(InvalidFilter, match="levels deep"):
-        compile_filter(opening * (deep + 1) + "on" + closing * (deep + 1), limits)
+        compile_filter(opening * (deep + 1) + "on" + closing * (deep + 1))
 
 
 @pytest.mark.parametrize("sign", ["-", "+"])
 def test_depth_of_signs(sign: str) -> None:
-    deep = LIMITS.depth_max - 2
+    deep = DEPTH_MAX - 2
     assert compiled(f"0 = {(sign + ' ') * deep}a").matches({"a": 0})
     with pytest.raises(InvalidFilter, match="nested more than 64 levels deep"):
         compile_filter(f"0 = {(sign + ' ') * (deep + 1)}a")
@@ -58,19 +63,19 @@ def test_a_long_chain_is_not_a_deep_one() -> None:
     assert compiled(text).matches({"a": 1})
 
 
-def test_nodes() -> None:
-    limits = FilterLimits(nodes_max=30)
+def test_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grammar, "NODES_MAX", 30)
     ten = "a AND " * 28 + "a"  # 29 names and one AND
-    assert compiled(ten, limits).matches({"a": True})
+    assert compiled(ten).matches({"a": True})
     with pytest.raises(InvalidFilter, match="more than 30 operators, names and constants"):
-        compile_filter(ten + " AND a", limits)
+        compile_filter(ten + " AND a")
 
 
-def test_nodes_of_searches() -> None:
-    limits = FilterLimits(nodes_max=2 + 2 * NODES_PER_SEARCH)
-    assert compiled("a LIKE '%b_c%d_e%'", limits).matches({"a": "xbxcdxexx"})
+def test_nodes_of_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grammar, "NODES_MAX", 2 + 2 * NODES_PER_SEARCH)
+    assert compiled("a LIKE '%b_c%d_e%'").matches({"a": "xbxcdxexx"})
     with pytest.raises(InvalidFilter, match="more than"):
-        compile_filter("a LIKE '%b_c%d_e%f_g%'", limits)
+        compile_filter("a LIKE '%b_c%d_e%f_g%'")
 
 
 def test_text_results() -> None:

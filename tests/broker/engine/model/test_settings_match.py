@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.engine.model import settings_match
 from broker.engine.model.names import WildcardSyntax
 from broker.engine.model.settings_match import InvalidMatch, SettingsTable
 
@@ -153,8 +154,9 @@ def test_replacing_takes_effect_at_once_and_wholly() -> None:
     assert changing.resolve("a") == {**DEFAULTS, "max": 1}
 
 
-def test_results_are_kept_up_to_a_limit() -> None:
-    small = SettingsTable([("#", {"max": 1}), ("b", {"max": 2}), ("c", {"max": 3})], DEFAULTS, cache_max=2)
+def test_results_are_kept_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings_match, "CACHE_RESULTS_MAX", 2)
+    small = SettingsTable([("#", {"max": 1}), ("b", {"max": 2}), ("c", {"max": 3})], DEFAULTS)
     first, second = small.resolve("a"), small.resolve("b")
     assert small.resolve("another") is first, "the same matches fit"
     assert small.resolve("b") is second
