@@ -48,7 +48,7 @@ class AttachedSender(Protocol):
         """The address, or a queue of it, was deleted by name."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)  # a repr would show all that it leads to
 class Address:
     """An address.  `size_bytes` and `size_messages` count each message once, however many queues it is on."""
 

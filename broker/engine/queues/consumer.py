@@ -81,7 +81,7 @@ class AckMode(Enum):
     INDIVIDUAL = "client-individual"
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)  # a repr would show all that it leads to
 class Consumer:
     """One subscription to one queue.
 

@@ -108,7 +108,7 @@ _NEVER_STRICT: Final[set[int]] = set()
 _NOT_RESERVED: Final[dict[int, Reservation]] = {}
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)  # a repr would show all that it leads to
 class Queue:
     """One queue.  Its identity is `id`: a queue deleted and created again under the same name is another one.
 
