@@ -197,10 +197,9 @@ class SelectiveBacklog:
 
     def rematch(self, key: Hashable, predicate: Predicate | None) -> None:
         """Replace a consumer's predicate: match all ready messages, once."""
-        before = self._views.get(key)
+        floor = self._views[key].floor
         self.attach(key, predicate)
-        if before is not None:
-            self._views[key].floor = before.floor
+        self._views[key].floor = floor
 
     def take_head(self, count: int) -> list[Message]:
         """Remove and return the next messages in the order of delivery, for any consumer."""
@@ -243,8 +242,4 @@ class KeptBacklog(SelectiveBacklog):
 
     def rematch(self, key: Hashable, predicate: Predicate | None) -> None:
         """Replace a consumer's predicate, which leaves out more than before: what it was sent does not come again."""
-        view = self._views.get(key)
-        if view is None:
-            self.attach(key, predicate)
-        else:
-            view.predicate = predicate
+        self._views[key].predicate = predicate
