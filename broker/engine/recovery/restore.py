@@ -343,8 +343,8 @@ def restore(state: State, sessions: StoredSessions, records: Iterable[RawRecord]
     )
     fold.read(records)
     restored = Restored()
-    for id, definition in fold.addresses.items():
-        registry.restore_address(state, id, definition)
+    for id in list(fold.addresses):  # taken out one by one: what is restored gets the memory of its definition
+        registry.restore_address(state, id, fold.addresses.pop(id))
     for divert in fold.diverts.values():
         state.diverts.add(divert)
     state.tasks.update(fold.tasks)
@@ -354,7 +354,7 @@ def restore(state: State, sessions: StoredSessions, records: Iterable[RawRecord]
     for ids, few in _together(fold):
         tail_restore.read_together(state, few, fold.pulled)
         for id in ids:
-            queue = registry.restore_queue(state, id, fold.queues[id])
+            queue = registry.restore_queue(state, id, fold.queues.pop(id))
             restored.queues += 1
             restored.redelivered += _restore_messages(state, fold, queue)
     fold.sessions.finish(sessions, state.queues_by_id, fold.held)
@@ -366,7 +366,7 @@ def _together(fold: Fold) -> Iterator[tuple[list[int], list[Places]]]:
     """Yield the ids of all queues in order, some at a time, with the places of those with few messages."""
     queues: list[int] = []
     few: list[Places] = []
-    for id in fold.queues:
+    for id in list(fold.queues):
         queues.append(id)
         places = fold.places.get(id)
         if places is not None and tail_restore.has_few(places):
