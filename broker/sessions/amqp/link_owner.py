@@ -71,8 +71,7 @@ class LinkOwner(BaseSession):
     def report_error(self, error: AmqpError) -> None:
         """Log an error of the peer."""
         early = isinstance(error, FrameTooLarge) and not self.established
-        code = "login.too_large" if early else "amqp.error"
-        self.report(code, condition=error.condition, detail=error.description)
+        self.report("login.too_large" if early else "amqp.error", condition=error.condition, detail=error.description)
 
     def on_detached(self, event: Detached) -> None:
         """Handle the peer's DETACH of a link; the answer waits for the outcomes before it."""
