@@ -5,6 +5,7 @@ Their limits are set so high that they do not interfere; `settings` are lines of
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +30,8 @@ FETCH: Final = (
 
 
 #: Sockets that keep the ports of `free_port` from other programs, and from the outgoing connections of all.
-_HELD: Final[list[socket.socket]] = []
+_HELD: Final = ExitStack()
+atexit.register(_HELD.close)
 
 
 def free_port() -> int:
@@ -37,10 +40,9 @@ def free_port() -> int:
     A bound socket that does not listen keeps a port from being chosen by the system, while SO_REUSEADDR on both lets
     another one listen there.  So a broker that is started again finds its port free.
     """
-    held = socket.socket()
+    held = _HELD.enter_context(socket.socket())
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     held.bind(("127.0.0.1", 0))
-    _HELD.append(held)
     port: int = held.getsockname()[1]
     return port
 
