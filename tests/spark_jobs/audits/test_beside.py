@@ -105,12 +105,15 @@ def _lap(client: StompSocket) -> None:
 
 @contextmanager
 def busy(directory: Path, settings: str) -> Iterator[tuple[Path, Customers]]:
-    """The data directory of a broker that has customers."""
+    """The data directory of a broker that has customers, and has removed segments."""
     with running(directory, settings) as broker:
         customers = Customers(broker.port)
         customers.start()
         try:
-            customers.lap()
+            for _ in range(LAPS_MAX):
+                customers.lap()
+                if take([str(broker.data)]).trimmed:
+                    break
             yield broker.data, customers
         finally:
             customers.end()
