@@ -76,7 +76,7 @@ def give_back(
     """Put deliveries back on their queue, or dead-letter those that have failed too often.
 
     `messages` are in the order of delivery and no longer with the consumer; they still count as delivering.  No effect
-    on a non-destructive queue, which still has them, but that their consumer does not get them again if it says so.
+    on a non-destructive queue, which still has them, except that with `excluded` their consumer gets them no more.
     """
     if how.excluded and consumer is not None and not consumer.closed:
         for message in messages:
