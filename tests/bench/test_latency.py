@@ -66,7 +66,7 @@ def test_what_is_out_of_order_fails_the_run(tmp_path: Path) -> None:
 
 
 def test_what_is_lost_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bench.latency.STALL_S", 1.0)
+    monkeypatch.setattr("bench.latency.STALL_S", 5.0)  # a busy machine may be late
     with toy(lose=100) as target, pytest.raises(BrokerFailed, match="300 sent, 100 received"):
         run(target, "mqtt", RATE, 0.1, tmp_path)
 
