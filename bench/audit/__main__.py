@@ -131,18 +131,23 @@ def spark(
     "--priority", type=click.Choice(["idle", "normal"]), default="idle", show_default=True, help="The audit's."
 )
 @click.option("--spare", is_flag=True, help="Broker and generator share a core, so that one is left to spare.")
+@click.option(
+    "--cgroup",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="Control group in which the audit runs, e.g. one with a CPU quota: its directory.",
+)
 @click.option("--pairs", type=int, default=15, show_default=True, help="Pairs of rounds.")
 @click.option("--seconds", type=float, default=2.0, show_default=True, help="Seconds of a round.")
 @click.option("--check", is_flag=True, help="Exit status 1 when the target is missed.")
 def beside(
-    directory: Path | None, records: int, seed: int, segment_mib: int, priority: str, spare: bool, pairs: int,
-    seconds: float, check: bool,
+    directory: Path | None, records: int, seed: int, segment_mib: int, priority: str, spare: bool,
+    cgroup: Path | None, pairs: int, seconds: float, check: bool,
 ) -> None:  # fmt: skip
     """Measures what an audit of a journal costs a busy broker on the same machine."""
     from bench.audit import beside as besides
 
     with _journal(directory, records, seed, segment_mib) as (path, _):
-        command = besides.audit_command(path, priority)
+        command = besides.audit_command(path, priority, cgroup)
         found = besides.measure(command, pairs, Load(seconds=seconds, ack="client"), click.echo, spare=spare)
     _tell(besides.table(found), besides.missed(found), check=check)
 

@@ -64,9 +64,15 @@ class Pair:
         return self.audit_cpu_s / self.beside.seconds
 
 
-def audit_command(journal: Path, priority: str) -> list[str]:
-    """The real command."""
-    return [sys.executable, "-m", "broker", "audit", "ledger", str(journal), "--format", "json", "--priority", priority]
+def audit_command(journal: Path, priority: str, cgroup: Path | None = None) -> list[str]:
+    """The real command; `cgroup` is the directory of the control group in which it runs, of either version."""
+    command = [
+        sys.executable, "-m", "broker", "audit", "ledger", str(journal), "--format", "json", "--priority", priority,
+    ]  # fmt: skip
+    if cgroup is None:
+        return command
+    # The shell moves itself and becomes the audit.
+    return ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(cgroup / "cgroup.procs"), *command]
 
 
 class Auditor(Thread):

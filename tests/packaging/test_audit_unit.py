@@ -65,8 +65,8 @@ def test_it_gives_way_to_the_broker() -> None:
     """As nice as `bartleby audit`, which this unit may not make itself, and with a small share of the whole group."""
     assert "@resources" in " ".join(SERVICE["SystemCallFilter"])
     assert (_one("Nice"), _one("IOSchedulingClass"), _one("OOMScoreAdjust")) == ("19", "idle", "1000")
-    assert _one("CPUWeight") == "5"
-    assert not {"Nice", "CPUWeight"} & BROKER.keys()
+    assert (_one("CPUWeight"), _one("CPUQuota")) == ("5", "50%")
+    assert not {"Nice", "CPUWeight", "CPUQuota"} & BROKER.keys()
 
 
 def test_every_night_also_after_one_that_the_machine_slept_through() -> None:

@@ -261,7 +261,7 @@ def test_the_profile_is_a_master_workers_and_the_nightly_audit() -> None:
         assert service["tmpfs"] == ["/tmp:exec"]
         assert service["cap_drop"] == ["ALL"]
         assert service["security_opt"] == ["no-new-privileges:true"]
-        assert (service["cpu_shares"], service["oom_score_adj"]) == (32, 1000)
+        assert (service["cpu_shares"], service["cpus"], service["oom_score_adj"]) == (32, 0.5, 1000)
         assert "ports" not in service
         assert "secrets" not in service
         for other in service.get("depends_on", []):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from io import StringIO
 from pathlib import Path
@@ -44,6 +45,20 @@ def test_the_command_is_the_real_one() -> None:
     command = audit_command(Path("/j"), "idle")
     assert command[1:5] == ["-m", "broker", "audit", "ledger"]
     assert command[-2:] == ["--priority", "idle"]
+
+
+def test_it_runs_in_a_control_group(tmp_path: Path) -> None:
+    """The process is in the group before it becomes the audit; a group that nothing may join is a failure."""
+    procs = tmp_path / "cgroup.procs"
+    command = audit_command(Path("/j"), "idle", tmp_path)
+    assert command[-len(audit_command(Path("/j"), "idle")) :] == audit_command(Path("/j"), "idle")
+    shell = command[: command.index(str(procs)) + 1]
+    ran = subprocess.Popen([*shell, sys.executable, "-c", "import os; print(os.getpid())"], stdout=subprocess.PIPE)
+    told, _ = ran.communicate()
+    assert int(told) == int(procs.read_text()) == ran.pid
+    procs.unlink()
+    procs.mkdir()
+    assert subprocess.run([*shell, "true"], capture_output=True, check=False).returncode != 0
 
 
 @pytest.mark.parametrize("spare", [False, True])
