@@ -14,7 +14,7 @@ from broker.console.desk import Desk, Pages, Routes, about_whole
 from broker.console.visit import Visit
 from broker.engine.model.errors import NotFound
 from broker.engine.model.permissions import Permission
-from broker.log import CODES
+from broker.log_events import EVENTS
 from broker.management.models.broker import status
 
 #: Users shown; a file may have 20,000.
@@ -70,7 +70,7 @@ class BrokerPages(Pages):
         self._desk.enter()
         bad = ("warning", "error", "critical")
         events = [
-            (code, count, CODES[code]) for code, count in sorted(broker.events.items()) if count and code in CODES
+            (code, count, EVENTS[code]) for code, count in sorted(broker.events.items()) if count and code in EVENTS
         ]
         context = {
             "status": status(broker, self._desk.engine.now),

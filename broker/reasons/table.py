@@ -12,10 +12,9 @@ from functools import cache
 
 from broker.engine.model import errors
 from broker.engine.model.errors import EngineError
-from broker.log import CODES
+from broker.log_events import EVENTS
 from broker.reasons import exit_status
 from broker.reasons.conditions import AMQP, MQTT, STOMP
-from broker.reasons.log_events import ACTIONS
 from broker.reasons.messages import DEAD_LETTERS, REMOVALS, STAYS
 from broker.reasons.reason import NOTHING, Kind, Reason
 from broker.reasons.refusals import ANSWERS, PROBLEMS, REFUSALS
@@ -37,8 +36,8 @@ def reasons() -> tuple[Reason, ...]:
         *(_mqtt(code) for code in MQTT),
         *(Reason(Kind.STOMP, word, *text) for word, text in sorted(STOMP.items())),
         *(
-            Reason(Kind.LOG, word, code.meaning, ACTIONS.get(word, NOTHING), level=code.level)
-            for word, code in CODES.items()
+            Reason(Kind.LOG, word, event.meaning, event.action or NOTHING, level=event.level)
+            for word, event in EVENTS.items()
         ),
         *(Reason(Kind.EXIT, each.word, *text, each.value) for each, text in exit_status.TEXTS.items()),
     )

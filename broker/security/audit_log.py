@@ -14,54 +14,6 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Final
 
-#: The events that auditors need.
-AUDITED: Final = frozenset(
-    {
-        "access.denied",
-        "address.changed",
-        "address.deleted",
-        "address.made",
-        "address.paused",
-        "address.resumed",
-        "address.sent",
-        "connection.dismissed",
-        "console.login",
-        "console.logout",
-        "consumer.dismissed",
-        "divert.deleted",
-        "divert.made",
-        "journal.replayed",
-        "link.operated",
-        "login.accepted",
-        "login.expired",
-        "login.refused",
-        "login.revoked",
-        "login.too_many",
-        "management.called",
-        "management.denied",
-        "queue.changed",
-        "queue.deleted",
-        "queue.imported",
-        "queue.made",
-        "queue.paused",
-        "queue.resumed",
-        "ready",
-        "reload.done",
-        "reload.refused",
-        "replication.handing_over",
-        "security.changed",
-        "security.first_user",
-        "security.refused",
-        "stopped",
-        "task.cancelled",
-        "task.completed",
-        "task.failed",
-        "task.paused",
-        "task.resumed",
-        "task.started",
-    }
-)
-
 #: Bytes of one file, and how many rotated files are kept: some 10 million events.
 FILE_BYTES_MAX: Final = 64 << 20
 FILES_MAX: Final = 16

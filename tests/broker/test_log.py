@@ -18,17 +18,16 @@ from hypothesis import strategies as st
 from broker import log
 from broker.daemon import start_errors
 from broker.log import (
-    CODES,
     LINES_PER_PERIOD_MAX,
     PERIOD_MS,
     TRACEBACK_CHARS_MAX,
     VALUE_CHARS_MAX,
-    Level,
     Log,
     LogFormat,
     cut,
     printable,
 )
+from broker.log_events import EVENTS, Level
 
 ROOT = Path(__file__).parents[2]
 NOW = 1_700_000_000_123
@@ -303,8 +302,8 @@ def test_every_code_is_in_the_table_and_every_entry_is_used() -> None:
     reported = {code for _, call in _calls() for code in _codes(call.args[0])}
     reported |= {code for _, code in start_errors.CODES.values()}
     own = {"audit.failed", "library.message", "log.suppressed"}
-    assert reported - set(CODES) == set()
-    assert set(CODES) - reported - own == set()
+    assert reported - set(EVENTS) == set()
+    assert set(EVENTS) - reported - own == set()
 
 
 def test_no_field_hides_a_part_of_the_line() -> None:
@@ -314,7 +313,7 @@ def test_no_field_hides_a_part_of_the_line() -> None:
 
 
 def test_codes_look_alike_and_meanings_are_one_sentence() -> None:
-    assert list(CODES) == sorted(CODES)
-    for code, entry in CODES.items():
+    assert list(EVENTS) == sorted(EVENTS)
+    for code, entry in EVENTS.items():
         assert re.fullmatch(r"[a-z]+(\.[a-z_]+){0,2}", code)
         assert re.fullmatch(r"[A-Z][^.\n]+\.", entry.meaning), code

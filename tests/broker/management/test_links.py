@@ -12,7 +12,7 @@ from broker.engine.model.message import PropertyView, RoutingType, Value
 from broker.engine.model.notes import NOTIFICATIONS
 from broker.engine.moves.transfer import MOVED_BYTES_MAX
 from broker.engine.queues.consumer import AckMode
-from broker.security.audit_log import AUDITED
+from broker.log_events import EVENTS
 from broker.sessions.links.model import Kind, LinkSettings, RouteSettings
 from tests.broker.management.harness import NOW, Client, Inbox, TestBroker
 from tests.broker.management.linked import Session, linked
@@ -137,7 +137,7 @@ async def test_a_link_is_paused_started_and_stopped(broker: TestBroker, client: 
     ]
     assert operated[0]["token"] == "management.token"
     assert str(operated[0]["remote"]).startswith("127.0.0.1:")
-    assert "link.operated" in AUDITED
+    assert EVENTS["link.operated"].audited
 
 
 async def test_a_link_stays_paused_when_it_connects(broker: TestBroker, client: Client, session: Session) -> None:

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from broker.engine import OUTCOMES, Action, DeadLetterRule
-from broker.log import CODES
+from broker.log_events import EVENTS
 from broker.management.ports import Replicated
 from broker.sessions.links.model import State
 from tests.broker.management.harness import Client, TestBroker
@@ -81,7 +81,7 @@ def test_values_of_labels_are_those_of_the_broker() -> None:
     for query in queries():
         for label, listed in re.findall(r'(code|outcome|state|kind)=~?"([^"]+)"', query):
             values.setdefault(label, set()).update(listed.split("|"))
-    assert values["code"] <= set(CODES)
+    assert values["code"] <= set(EVENTS)
     assert values["outcome"] <= set(OUTCOMES)
     assert values["kind"] == {"messages"}
     assert values["state"] <= {*State, "ready", "paged", "scheduled", "delivering", "landing"}

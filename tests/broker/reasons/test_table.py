@@ -14,11 +14,10 @@ from broker.engine import KNOWN
 from broker.engine.model import errors
 from broker.engine.model.errors import EngineError
 from broker.engine.moves import transfer
-from broker.log import CODES
+from broker.log_events import EVENTS
 from broker.management import problems
 from broker.reasons import exit_status
 from broker.reasons.exit_status import ExitStatus
-from broker.reasons.log_events import ACTIONS
 from broker.reasons.reason import NOTHING, Kind, Reason
 from broker.reasons.refusals import ANSWERS, PROBLEMS
 from broker.reasons.table import reasons, told
@@ -133,10 +132,9 @@ def test_messages_of_stomp() -> None:
 
 
 def test_log_events() -> None:
-    assert {word: reason.meaning for word, reason in of(Kind.LOG).items()} == {c: e.meaning for c, e in CODES.items()}
-    assert set(ACTIONS) <= set(CODES)
-    severe = {code for code, entry in CODES.items() if entry.level in ("warning", "error", "critical")}
-    assert severe <= set(ACTIONS)
+    assert {word: reason.meaning for word, reason in of(Kind.LOG).items()} == {c: e.meaning for c, e in EVENTS.items()}
+    severe = [event for event in EVENTS.values() if event.level in ("warning", "error", "critical")]
+    assert all(event.action for event in severe)
 
 
 def test_errors_of_the_management_api() -> None:
