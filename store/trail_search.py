@@ -189,9 +189,10 @@ class _Search:
 
 
 def _tells_of_start(found: FoundStep) -> bool:
-    """Whether a step shows how its message began: it was stored, or had no queue and was never stored."""
+    """Whether a step shows how its message began: it was stored, or was on no durable queue and never stored."""
     kind = found.step.kind
-    return kind in (StepKind.STORED, StepKind.COPIED) or (kind is StepKind.DIED and not found.queue_ids)
+    ended = kind in (StepKind.DIED, StepKind.EXPIRED)
+    return kind in (StepKind.STORED, StepKind.COPIED) or (ended and not found.queue_ids)
 
 
 def _led(links: tuple[int, ...], ids: set[int]) -> tuple[int, ...]:

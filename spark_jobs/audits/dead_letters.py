@@ -104,6 +104,9 @@ _TIMED: Final = "Covers only messages whose first failure is known."
 #: JSON path of the id under which a message first died.
 _FIRST_ID: Final = "$._AMQ_DL_FIRST_MESSAGE_ID"
 
+#: JSON path of the queue that it last left.
+_ORIGIN_QUEUE: Final = "$._AMQ_ORIG_QUEUE"
+
 
 def dead_letters(spark: SparkSession, snapshot: Snapshot, options: Options) -> Result:
     """Run the audit.  More deaths than `fail_over` exceed the threshold.  `addresses` are those of origin.
@@ -122,23 +125,32 @@ def _deaths(journal: Journal, read: DataFrame) -> DataFrame:
     columns = ("message_id", "origin_message_id", "queue_ids", "annotations")
     first_id = F.get_json_object("annotations", _FIRST_ID).try_cast("bigint")
     messages = journal.records(("message",), columns, not_null=("origin_message_id",))
-    moved = journal.keep(messages.withColumn("first", first_id).drop("annotations"))
+    told = messages.withColumn("first", first_id).withColumn("origin_queue", origin_queue())
+    moved = journal.keep(told.drop("annotations"))
     removed = journal.records(("removed",), ("message_id", "queue_id", "position", "reason"))
     gone = read.where(F.col("record_type") == "queue-deleted")
     known = journal.keep(outcomes(moved, removed, gone))
     replayed = replay_outcomes(journal, known.where(F.col("outcome") == MOVED), moved, known)
     roots = moved.select("message_id", "first")
+    origins = moved.select(F.col("message_id").alias("new_message_id"), "origin_queue")
     deaths = journal.addressed(read.where(F.col("record_type") == "dead-lettered")).select(*_COLUMNS)
     return (
         deaths.join(known.withColumnRenamed("message_id", "new_message_id"), "new_message_id", "left")
         .join(replayed.withColumnRenamed("message_id", "new_message_id"), "new_message_id", "left")
         .join(roots.toDF("new_message_id", "first_by_new"), "new_message_id", "left")
         .join(roots.toDF("message_id", "first_by_old"), "message_id", "left")
+        .join(origins, "new_message_id", "left")
+        .withColumn("queue", F.coalesce("queue", "origin_queue"))
         .withColumn("root", F.coalesce("first_by_new", "first_by_old", "message_id"))
         .withColumn("took", elapsed("first_failure", "time"))
         .withColumn("outcome", _outcome())
-        .drop("first_by_new", "first_by_old")
+        .drop("first_by_new", "first_by_old", "origin_queue")
     )
+
+
+def origin_queue() -> Column:
+    """The queue that a moved message was on, by its annotations: the journal knows no non-durable queue."""
+    return F.get_json_object("annotations", _ORIGIN_QUEUE)
 
 
 def _outcome() -> Column:

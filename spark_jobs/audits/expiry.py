@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from spark_jobs.audits.coverage import coverage
-from spark_jobs.audits.dead_letters import HOURS_MAX
+from spark_jobs.audits.dead_letters import HOURS_MAX, origin_queue
 from spark_jobs.audits.frames import Groups, elapsed, grouped, hour, most, quantiles, whole
 from spark_jobs.audits.options import Options
 from spark_jobs.audits.reading import DAMAGE_COLUMNS, Journal
@@ -85,12 +85,17 @@ def expiry(spark: SparkSession, snapshot: Snapshot, options: Options) -> Result:
 
 def _expired(journal: Journal, read: DataFrame) -> DataFrame:
     """One row per expired message: how long it `waited` until this was noticed, how `late` (ms), and where it went."""
-    moved = journal.records(("message",), ("message_id", "address"), not_null=("origin_message_id",))
-    targets = moved.select(F.col("message_id").alias("new_message_id"), F.col("address").alias("target"))
+    moved = journal.records(("message",), ("message_id", "address", "annotations"), not_null=("origin_message_id",))
+    targets = moved.select(
+        F.col("message_id").alias("new_message_id"),
+        F.col("address").alias("target"),
+        origin_queue().alias("origin_queue"),
+    )
     gone_to = F.when(F.col("new_message_id").isNull(), REMOVED).otherwise(F.coalesce("target", F.lit(UNKNOWN)))
     return (
         journal.addressed(read.where(F.col("record_type") == "expired"))
         .join(targets, "new_message_id", "left")
+        .withColumn("queue", F.coalesce("queue", "origin_queue"))
         .withColumn("went to", gone_to)
         .withColumn("waited", elapsed("enqueued", "time"))
         .withColumn("late", elapsed("expiration", "time"))

@@ -159,18 +159,13 @@ def _record_death(
     """Record the death of a message that was placed elsewhere or, without a copy, killed; `queue`: None if on none."""
     if state.tracer is not None:
         state.tracer.died(message, copy, queue, reason=reason.word, text=text, consumer=consumer)
-    tried = None
-    if queue is None:
-        if copy is not None and not copy.segment:
-            return
-    else:
-        if not (message.segment and queue.durable):
-            return
-        tried = queue.states.get(message.id)
-        state.journal.ensure_defined(queue.id)
+    queue_id = move.recorded_queue(state, queue, message, copy)
+    if queue_id is None:
+        return
+    tried = queue.states.get(message.id) if queue is not None else None
     state.journal.add(
         record.dead_lettered(
-            queue_id=queue.id if queue is not None else 0,
+            queue_id=queue_id,
             old_id=message.id,
             new_id=copy.id if copy is not None else 0,
             enqueued=message.header.timestamp,

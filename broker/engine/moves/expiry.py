@@ -79,12 +79,12 @@ def _record_expiry(state: State, queue: Queue, message: Message, copy: Message |
     """Record the expiry of a message that was placed elsewhere or, without a copy, is removed."""
     if state.tracer is not None:
         state.tracer.expired(message, copy, queue)
-    if not (message.segment and queue.durable):
+    queue_id = move.recorded_queue(state, queue, message, copy)
+    if queue_id is None:
         return
-    state.journal.ensure_defined(queue.id)
     state.journal.add(
         record.expired(
-            queue_id=queue.id,
+            queue_id=queue_id,
             old_id=message.id,
             new_id=copy.id if copy is not None else 0,
             enqueued=message.header.timestamp,

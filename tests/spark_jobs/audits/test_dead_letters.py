@@ -217,6 +217,33 @@ def test_what_no_queue_took_died_too(spark: SparkSession, tmp_path: Path) -> Non
     ]
 
 
+def test_what_died_or_expired_on_a_non_durable_queue_is_counted_too(spark: SparkSession, tmp_path: Path) -> None:
+    """Two subscribers, one of them durable: each dead letter of a message is in the audit, with its queue."""
+    broker = SimBroker(small({"match": "news"}), users={"press": "x"})
+    client = broker.connect(login="press", passcode="x", **{"client-id": "desk"})
+    client.subscribe("/topic/news", id="n", ack="client-individual", **{"prefetch-count": "1"})
+    client.subscribe("/topic/news", id="d", ack="client-individual", **{"durable-subscription-name": "reader"})
+    (passing,) = {queue.name for queue in broker.engine.queues.values() if not queue.durable}
+    client.confirmed("/topic/news", b"1")
+    for message in client.messages():
+        client.nack(message, requeue="false")
+    client.do("UNSUBSCRIBE", {"id": "d"})
+    client.confirmed("/topic/news", b"2")  # the subscriber that stays holds it, and has no room for more
+    client.confirmed("/topic/news", b"3", expires=str(broker.now + 1000))
+    broker.advance(60_000)
+    client.drop()
+    broker.shut_down()
+    dump(broker.files, journal_directory(broker.config), tmp_path / "journal")
+    journal = take([str(tmp_path)])
+    result = dead_letters(spark, journal, Options())
+    places = {(row["address"], row["queue"], row[DEATHS], row["waiting"]) for row in rows(result, "places")}
+    assert places == {("news", passing, 1, 1), ("news", "desk.reader", 1, 1)}
+    expired = {(row["queue"], row["expired"]) for row in rows(expiry(spark, journal, Options()), "places")}
+    assert expired == {(passing, 1), ("desk.reader", 1)}
+    balanced = ledger(spark, journal, LedgerOptions())
+    assert (balanced.verdict, balanced.problems) == (Verdict.BALANCED, ())
+
+
 def test_killed_messages_of_which_only_a_copy_is_there_have_contents_too(spark: SparkSession, tmp_path: Path) -> None:
     """They were copied forward before they died, and their oldest segments are gone."""
     lost: dict[str, object] = {"match": "lost", "dead-letter-address": ""}

@@ -98,6 +98,43 @@ def test_what_an_expired_message_and_the_journal_know_of_it(bench: Bench) -> Non
     assert (expiry.consumers, expiry.attempts, expiry.address) == (0, 0, "a")
 
 
+def test_what_dies_on_a_non_durable_queue_has_a_record_if_its_dead_letter_is_durable() -> None:
+    """The queue is in no journal: the record names none, and nothing left it; the dead letter says where it was."""
+    bench = Bench({"match": "t", "max-delivery-attempts": 2})
+    taker = bench.take("t", RoutingType.MULTICAST, client_id="clerk")
+    (message,) = bench.sent("t", b"1", routing_type=RoutingType.MULTICAST, user="u")
+    first = bench.broker.now
+    bench.nack(taker, message)
+    bench.broker.advance(50)
+    bench.nack(taker, message)
+    letter = bench.only("DLQ")
+    (death,) = [r for r in journal_records(bench.broker) if isinstance(r, decode.DeadLettered)]
+    bench.enter().consumers.pause(taker.consumer)
+    assert (death.queue_id, death.old_id, death.new_id) == (0, message.id, letter.id)
+    assert (death.first_failure, death.attempts, death.client, death.user) == (first, 2, "clerk", "u")
+    bench.sent("t", b"2", routing_type=RoutingType.MULTICAST, expiration=bench.broker.now + 1000)
+    bench.broker.advance(1000)
+    copy = bench.only("ExpiryQueue")
+    (expiry,) = [r for r in journal_records(bench.broker) if isinstance(r, decode.Expired)]
+    assert (expiry.queue_id, expiry.new_id, expiry.address) == (0, copy.id, "t")
+    check_accounts(bench.broker)
+    bench = bench.restart()
+    assert (bench.bodies("DLQ"), bench.bodies("ExpiryQueue")) == ([b"1"], [b"2"])
+    check_accounts(bench.broker)
+
+
+@pytest.mark.parametrize(("durable", "address"), [(False, "DLQ"), (True, "")])
+def test_what_dies_on_a_non_durable_queue_and_leaves_no_durable_dead_letter_has_no_record(
+    durable: bool, address: str
+) -> None:
+    bench = Bench({"match": "t", "max-delivery-attempts": 1, "dead-letter-address": address})
+    taker = bench.take("t", RoutingType.MULTICAST)
+    (message,) = bench.sent("t", b"1", routing_type=RoutingType.MULTICAST, durable=durable)
+    bench.nack(taker, message)
+    assert bench.bodies("DLQ") == ([b"1"] if address else [])
+    assert not [r for r in journal_records(bench.broker) if isinstance(r, decode.DeadLettered)]
+
+
 def test_without_a_dead_letter_address_it_is_killed_by_name() -> None:
     bench = Bench({**ONCE, "dead-letter-address": ""})
     die(bench)
