@@ -101,6 +101,7 @@ class MessagePages(Pages):
             dry_run=visit.flag("dry-run"),
             rate=visit.number("rate"),
             by=who(visit.request, visit.access),
+            identity=visit.access.identity,
         )
 
 

@@ -137,8 +137,9 @@ class QueuePages(Pages):
         desk, queue, force = self._desk, self._named(visit), visit.flag("force")
         desk.engine.operators.check_deletable(queue, with_messages=force)
         if force:
-            by = who(visit.request, visit.access)
-            task = desk.enter().tasks.start(TaskRequest(kind=TaskKind.DELETE_QUEUE, queue=queue.name, by=by))
+            by, identity = who(visit.request, visit.access), visit.access.identity
+            request = TaskRequest(kind=TaskKind.DELETE_QUEUE, queue=queue.name, by=by, identity=identity)
+            task = desk.enter().tasks.start(request)
             await durable(desk.engine)
             if not task.state.ended:
                 return go_to("/task", id=task.id)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from broker import clock
 from broker.config import Config
 from broker.console.console import Console
@@ -10,6 +12,7 @@ from broker.daemon.acceptors import Acceptors
 from broker.daemon.linking import LinkSessions, link_settings, make_dialer
 from broker.daemon.wiring import Broker
 from broker.log import Log
+from broker.management.callers import require_step
 from broker.management.http import HttpServer
 from broker.management.ports import Broker as BrokerPort
 from broker.management.runtime import Listening
@@ -43,12 +46,17 @@ class Server:
             raise UnusableFile(str(error)) from None
 
     async def open(self, managed: BrokerPort, token: str) -> list[Listening]:
-        """Restore clients' sessions of an earlier run, and listen.  Returns the addresses.  Raises CannotListen."""
+        """Restore clients' sessions of an earlier run, resume its tasks, and listen.  Returns the addresses.
+
+        Raises CannotListen.
+        """
         config = self._config
         self._broker.tick.enter()
         self._broker.disk.start()
         self._accepting.mqtt_sessions.restore()
         self._link_sessions.restore()
+        engine = self._broker.engine
+        engine.tasks.go_on(partial(require_step, engine))
         for name, acceptor in config.messaging_acceptors.items():
             await self.acceptors.open(
                 name,

@@ -198,7 +198,7 @@ def settings_table(config: Config) -> SettingsTable:
 def recover(parts: Broker, config: Config, *, serves: bool = True) -> tuple[Verdict, Restored]:
     """Read the journal into the engine, begin a new segment, make what the configuration declares.
 
-    A broker that `serves` resumes its tasks and applies its rules; a command that works on a stopped broker does not.
+    A broker that `serves` applies its rules; a command that works on a stopped broker does not.
 
     Raises JournalError (damage, no room, a failing disk), UnknownFormat, EngineError (a declaration contradicts the
     journal).
@@ -229,7 +229,6 @@ def begin(parts: Broker, config: Config, *, serves: bool = True) -> None:
     engine.settle_restored()
     declare(parts.engine, config)
     if serves:
-        engine.tasks.go_on()
         engine.dead_letter_rules.use(rules_of(config))
     parts.tick.end()
 

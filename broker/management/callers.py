@@ -201,6 +201,19 @@ def require_new_task(access: Access, engine: Engine, queue: str, target: str, *,
     others.
     """
     require_queue(access, engine, queue)
+    _require_effects(access, engine, target, edits=edits)
+
+
+def require_step(engine: Engine, task: Task) -> None:
+    """Require, of the user who started a task, what it needed then.  Raises as the others."""
+    identity = task.request.identity
+    if identity is not None:
+        access = engine.security.access(identity, "")
+        require_task(access, task)
+        _require_effects(access, engine, task.request.target, edits=bool(task.request.edit))
+
+
+def _require_effects(access: Access, engine: Engine, target: str, *, edits: bool) -> None:
     if target:
         require_target(access, engine, target)
     elif edits and not access.everywhere(Permission.MANAGE):

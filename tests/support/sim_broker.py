@@ -133,6 +133,7 @@ class SimBroker:
         if self.files.capacity is not None:
             self.parts.disk.start()
         self.restore_sessions()
+        self.parts.engine.tasks.go_on(lambda task: None)
         self.run()
 
     def _replicated(self, shared: SimDatabase, outside: Environment) -> ReplicatedLog:

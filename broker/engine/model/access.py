@@ -102,6 +102,11 @@ class Access:
         return self._identity.roles
 
     @property
+    def identity(self) -> Identity | None:
+        """Whose permissions these are; None: unrestricted."""
+        return self._identity
+
+    @property
     def version(self) -> int:
         """Changes when a decision may have changed."""
         return self._security.version
@@ -182,6 +187,10 @@ class _Unrestricted(Access):
 
     def __init__(self, client_id: str = "") -> None:
         super().__init__(Security(_silent), Identity("", frozenset()), client_id)
+
+    @property
+    def identity(self) -> Identity | None:
+        return None
 
     def allows(self, permission: Permission, address: str, queue: str = "") -> bool:
         return True

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Final
 
+from broker.engine.model.access import Identity
 from broker.engine.model.edit import UNCHANGED, Edit
 from broker.engine.model.row import kebab
 
@@ -80,7 +81,8 @@ class TaskRequest:
     `ids` names messages one by one, `filter` is a selector, `group` the values of a group of dead letters (fields of
     `DeadLetterGroup`); without any of these, all messages on the queue when the task starts.
     `target`: where a move goes.  `rate`: messages moved a second, 0: as fast as other clients allow.
-    `dry_run`: only count.  `by`: who started it, as logged.
+    `dry_run`: only count.  `by`: who started it, as logged; `identity`: the user who must be permitted each step, None:
+    the broker's own token has started it.
     `name`: of an import or replay, which have no `queue`; `total`: how many messages its client will send, 0: unknown.
     `remove`: an export removes messages once they are in its file.
     """
@@ -96,6 +98,7 @@ class TaskRequest:
     dry_run: bool = False
     rate: int = 0
     by: Mapping[str, str] = field(default_factory=dict)
+    identity: Identity | None = None
     name: str = ""
     total: int = 0
     remove: bool = False
@@ -169,6 +172,7 @@ class Task:
             "edit": edit if request.edit else {},
             "group": dict(request.group),
             "by": dict(request.by),
+            **({"roles": sorted(request.identity.roles)} if request.identity and request.identity.lasting else {}),
             "created": self.created,
             "state": self.state.value,
             "ended": self.ended,
@@ -183,6 +187,12 @@ _OF_REQUEST: Final = ("queue", "filter", "ids", "target", "first_origin", "dry_r
 _OF_PROGRESS: Final = tuple(each.name for each in fields(Progress))
 
 
+def _identity(definition: Mapping[str, Any]) -> Identity | None:
+    """The user whose permissions a stored task needs; `roles`: those of a token, which cannot be looked up."""
+    user, roles = definition["by"].get("user"), definition.get("roles")
+    return None if user is None else Identity(user, frozenset(roles or ()), lasting=roles is not None)
+
+
 def read_task(id: int, definition: Mapping[str, Any]) -> Task:
     """The inverse of `Task.definition`."""
     edit = definition["edit"]
@@ -195,6 +205,7 @@ def read_task(id: int, definition: Mapping[str, Any]) -> Task:
         group=definition["group"],
         edit=Edit(tuple(edit.get("remove", ())), edit.get("add", {}), None if body is None else base64.b64decode(body)),
         by=definition["by"],
+        identity=_identity(definition),
         name=definition.get("named", ""),
         total=definition["total"] if kind.named else 0,
     )

@@ -86,6 +86,7 @@ class Tasks:
         self._steps = TaskSteps(state, messages, administration)
         self._watchers: dict[int, list[Callable[[], None]]] = {}
         self._turns: dict[int, int] = {}  # when the next step of a task with a rate may be made
+        self._permit: Callable[[Task], None] = _anything
 
     def all(self) -> list[Task]:
         """All tasks on record, the latest first."""
@@ -99,7 +100,7 @@ class Tasks:
         return task
 
     def start(self, request: TaskRequest) -> Task:
-        """Start a task, making its first step.
+        """Start a task, making its first step, which the caller has permitted.
 
         Raises InvalidTask, InvalidSelector, InvalidEdit, TooManyTasks, and any error of the first step: NotFound,
         AlreadyInUse and others.
@@ -162,8 +163,12 @@ class Tasks:
             if not watching:
                 del self._watchers[task.id]
 
-    def go_on(self) -> None:
-        """Resume running tasks after a restart, and fail those driven by clients."""
+    def go_on(self, permit: Callable[[Task], None]) -> None:
+        """Resume running tasks after a restart, and fail those driven by clients.
+
+        `permit` is called before each step; if it raises EngineError, whoever started the task may not continue it.
+        """
+        self._permit = permit
         for task in self._state.tasks.values():
             if task.request.kind.driven and not task.state.ended:
                 self._end(task, TaskState.FAILED, _RESTARTED)
@@ -263,7 +268,9 @@ class Tasks:
         """Make one step of a running task."""
         before = task.progress.moved
         try:
-            self._advance(task, self.queue_of(task))
+            queue = self.queue_of(task)
+            self._permit(task)
+            self._advance(task, queue)
         except EngineError as refused:
             task.why = str(refused)
             self._become(task, TaskState.FAILED)
@@ -333,6 +340,10 @@ class Tasks:
         for task in ended[: max(len(ended) - ENDED_KEPT, 0)]:
             del self._state.tasks[task.id]
             self._state.journal.undefine(task.id, record.task_deleted(task.id, {"name": str(task.id)}))
+
+
+def _anything(task: Task) -> None:
+    """Permit every step."""
 
 
 def _check(request: TaskRequest) -> None:

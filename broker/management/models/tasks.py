@@ -9,6 +9,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from broker.engine.model.access import Identity
 from broker.engine.model.edit import UNCHANGED, Edit
 from broker.engine.model.task import Task, TaskKind, TaskRequest
 from broker.management.models.base import ID_MAX, LIMIT_MAX, Body, Next, Shown, model_of
@@ -90,12 +91,12 @@ class NewTask(Body):
         0, ge=0, le=ID_MAX, description="How many messages the client has for an import or replay; 0: unknown."
     )
 
-    def request(self, by: dict[str, str]) -> TaskRequest:
-        """The engine's request; `by`: who starts the task."""
+    def request(self, by: dict[str, str], identity: Identity | None) -> TaskRequest:
+        """The engine's request; `by`, `identity`: who starts the task."""
         group = {name: value for name, value in self.group.model_dump().items() if value is not None}
         edit = self.edit.edit or UNCHANGED
-        other = {"kind": TaskKind(self.kind), "ids": tuple(self.ids), "group": group, "edit": edit, "by": by}
-        return TaskRequest(**dict(self) | other)
+        other = {"kind": TaskKind(self.kind), "ids": tuple(self.ids), "group": group, "edit": edit}
+        return TaskRequest(**dict(self) | other, by=by, identity=identity)
 
 
 class TaskEnd(Body):

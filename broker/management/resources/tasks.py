@@ -90,7 +90,7 @@ class TaskCalls:
         fails when its client makes no step for 15 minutes, and when the broker stops.
         """
         self._broker.tick.enter()
-        task = self._engine.tasks.start(body.request(who(request, access)))
+        task = self._engine.tasks.start(body.request(who(request, access), access.identity))
         await durable(self._engine)
         return task_shown(task)
 

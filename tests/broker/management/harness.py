@@ -10,6 +10,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from broker.engine.publish.send import Send
 from broker.engine.queues.consumer import AckMode, Consumer
 from broker.engine.queues.queue import Queue
 from broker.engine.routing import destinations
+from broker.management.callers import require_step
 from broker.management.http import HttpServer
 from broker.management.limits import Limits as CallLimits
 from broker.management.ports import AcceptorState, Replicated
@@ -94,6 +96,7 @@ class TestBroker(SimBroker):
         )
         self.links = Links(self.engine, ())
         self.engine.security.roles_of = self.gate.roles_of
+        self.engine.tasks.go_on(partial(require_step, self.engine))
         self._loop = asyncio.get_running_loop()
 
     def _wake(self) -> None:

@@ -91,6 +91,40 @@ async def test_what_consumers_hold_is_left_alone(broker: TestBroker, client: Cli
 
 
 @pytest.mark.parametrize("engine_limits", [Limits(move_step_max=1)])
+@pytest.mark.parametrize(
+    ("left", "lost"),
+    [
+        (("a", "b", "c"), ""),
+        (("a", "c"), "permission denied: not allowed to manage b (manage)"),
+        (("b", "c"), "permission denied: not allowed to manage task {id} (manage)"),
+        ((), "permission denied: not allowed to manage task {id} (manage)"),
+    ],
+)
+async def test_a_task_ends_when_its_user_may_no_longer_start_it(
+    broker: TestBroker, client: Client, left: tuple[str, ...], lost: str
+) -> None:
+    await broker.sent("a", [b"%d" % n for n in range(7)])
+    await broker.sent("b", [])
+    managing(broker, "a", "b")
+    move = {"kind": "move", "queue": "a", "target": "b"}
+    task = (await client.call("POST", TASKS, token=None, headers=basic("alice", "s3cret"), json=move)).json
+    assert task["state"] == "running"
+    managing(broker, *left)
+    task = await client.get(f"{TASKS}/{task['id']}?wait={WAIT_MS_MAX}")
+    assert (task["state"], task["why"]) == ("failed" if lost else "completed", lost.format(id=task["id"]))
+    assert task["moved"] + len(await bodies(client, "a")) == 7
+    assert lost == "" or task["moved"] < 7
+
+
+@pytest.mark.parametrize("engine_limits", [Limits(move_step_max=1)])
+async def test_a_task_of_the_broker_s_token_needs_no_permission(broker: TestBroker, client: Client) -> None:
+    await broker.sent("a", [b"1", b"2", b"3"])
+    task = (await start(client, "purge", "a", filter="TRUE")).json
+    managing(broker)
+    assert (await client.get(f"{TASKS}/{task['id']}?wait={WAIT_MS_MAX}"))["moved"] == 3
+
+
+@pytest.mark.parametrize("engine_limits", [Limits(move_step_max=1)])
 async def test_a_long_task_is_waited_for(broker: TestBroker, client: Client) -> None:
     await broker.sent("a", [b"%d" % n for n in range(7)])
     task = (await start(client, "move", "a", target="b")).json

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from broker.engine.model.access import Identity
 from broker.engine.model.errors import InvalidTask, NotFound, TaskEnded, TooManyTasks
 from broker.engine.model.task import Task, TaskKind, TaskRequest, TaskState, TaskVerb
 from broker.engine.operators.tasks import ACTIVE_MAX, CLIENT_SILENCE_MS_MAX
@@ -17,8 +18,9 @@ EXPORT, IMPORT, REPLAY = TaskKind.EXPORT, TaskKind.IMPORT, TaskKind.REPLAY
 
 def begun(bench: Bench, kind: TaskKind = EXPORT, **more: Any) -> Task:
     """A task that waits for its client's first call."""
+    ada = Identity("ada", frozenset())
     about: dict[str, Any] = {"name": "again"} if kind.named else {"queue": "a"}
-    task = bench.enter().tasks.start(TaskRequest(kind=kind, by={"user": "ada"}, **about, **more))
+    task = bench.enter().tasks.start(TaskRequest(kind=kind, by={"user": "ada"}, identity=ada, **about, **more))
     bench.run()
     return task
 

@@ -12,6 +12,7 @@ import pytest
 
 from broker.engine.delivery import redelivery
 from broker.engine.filter import compile_filter
+from broker.engine.model.access import Identity
 from broker.engine.model.edit import Edit
 from broker.engine.model.errors import (
     AlreadyInUse,
@@ -33,12 +34,14 @@ from tests.broker.engine.engine_harness import Bench, EngineBroker, fill
 from tests.simulation.world import accounts, check_accounts, check_counters, journal_directory, reasons, small
 from tests.support.sim_files import Crash, Fault, SimFiles
 
+ADA = Identity("ada", frozenset())
+
 RETRY, MOVE, PURGE, DELETE = TaskKind.RETRY, TaskKind.MOVE, TaskKind.PURGE, TaskKind.DELETE_QUEUE
 
 
 def request(kind: TaskKind, queue: str = "DLQ", **more: Any) -> TaskRequest:
     """A task on the dead letters, started by an operator."""
-    return TaskRequest(kind=kind, queue=queue, by={"user": "ada"}, **more)
+    return TaskRequest(kind=kind, queue=queue, by={"user": "ada"}, identity=ADA, **more)
 
 
 def start(bench: Bench, kind: TaskKind, queue: str = "DLQ", **more: Any) -> Task:
@@ -458,6 +461,16 @@ def test_the_journal_has_all_of_a_task() -> None:
     assert (again.created, again.state, again.ended, again.why) == (1, TaskState.FAILED, 2, "why")
     named = Task(6, request(MOVE, ids=(1, 2), target="t"), 1)
     assert read_task(6, named.definition()).request == named.request
+
+
+def test_the_journal_has_the_roles_of_a_token_but_not_those_of_a_user() -> None:
+    of_token = Identity("ada", frozenset({"a", "b"}), lasting=True)
+    for identity in (of_token, ADA, None):
+        by = {"token": "management.token"} if identity is None else {"user": "ada"}
+        task = Task(7, TaskRequest(kind=PURGE, queue="a", by=by, identity=identity), 1)
+        again = read_task(7, task.definition()).request.identity
+        assert again == identity
+        assert getattr(again, "lasting", None) == getattr(identity, "lasting", None)
 
 
 @pytest.mark.parametrize("crash", [True, False])
