@@ -59,6 +59,8 @@ def become(state: State, queue: Queue, attributes: QueueAttributes) -> bool:
     queue.refresh()
     state.dirty[queue] = None
     _define(state, queue)
+    if attributes.purge_on_no_consumers:
+        consumer_lifecycle.on_detach(state, queue)
     return True
 
 

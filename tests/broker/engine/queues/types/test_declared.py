@@ -85,14 +85,20 @@ def test_after_a_restart_the_configuration_holds() -> None:
     assert bench.queue("q").attributes.ring_size == 5
 
 
-def test_purging_begins_when_the_next_last_consumer_leaves() -> None:
+def test_a_queue_that_begins_to_purge_is_purged_when_it_has_no_consumers() -> None:
     bench = started(configured())
+    taker = bench.take("q", window=0)
     put(bench, "q", b"1")
     reload(bench, configured(purge_on_no_consumers=True))
-    taker = bench.take("q", window=0)
     put(bench, "q", b"2")
+    assert bench.bodies("q") == [b"1", b"2"]
     bench.close(taker, CLOSED)
     assert bench.bodies("q") == []
     reload(bench, configured())
+    put(bench, "q", b"3")
+    reload(bench, configured(ring_size=7, purge_on_no_consumers=True))
+    assert (bench.bodies("q"), bench.queue("q").counters.purged) == ([], 3)
+    assert bench.restart().bodies("q") == []
+    bench = started(configured())
     put(bench, "q", b"3")
     assert bench.bodies("q") == [b"3"]
