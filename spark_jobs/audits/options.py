@@ -104,31 +104,45 @@ def _said(ms: int | None) -> str | None:
 def compile_pattern(pattern: str) -> str:
     """A regular expression, to be matched in full, for an address pattern as in address settings.
 
-    Words are separated by `.`; `*` is one word, `#` any number of words, empty ones too, as in ActiveMQ Artemis
-    ("Wildcard Syntax"): `a.#` matches `a`, `a.b` and `a.b.c`.  Raises ValueError if a wildcard is only part of a word.
+    Words are separated by `.` and may be empty; `*` is one word that is not empty, `#` any number of words, as in
+    ActiveMQ Artemis ("Wildcard Syntax"): `a.#` matches `a`, `a.b` and `a.b.c`.  After a backslash, each of these
+    characters is part of its word, as in the names of addresses.  Raises ValueError if a wildcard is only part of a
+    word.
     """
     try:
         pattern.encode()
     except UnicodeEncodeError:
         raise ValueError(f"address pattern {pattern!r}: it is not UTF-8") from None
-    words = pattern.split(".")
+    words = _WORD.findall(pattern)
     for word in words:
-        if word not in ("*", "#") and ("*" in word or "#" in word or not word):
-            raise ValueError(f"address pattern {pattern!r}: {word!r} is neither a word nor a wildcard (* or #)")
+        if not pattern or (word not in ("*", "#") and _WILDCARD.search(word)):
+            raise ValueError(
+                f"address pattern '{pattern}': '{word}' is neither a word nor a wildcard (* or #); a wildcard character"
+                " that is part of a name is written with a backslash before it"
+            )
     return _of(words)
+
+
+#: A character after its backslash, and a word, which has such characters; for both Java and Python.
+_ESCAPED: Final = r"\\(?:[\s\S]|(?![\s\S]))"
+_ANY_WORD: Final = rf"[^.\\]*(?:{_ESCAPED}[^.\\]*)*"
+
+#: A word at the start of a pattern or behind a delimiter; an unescaped wildcard in it.
+_WORD: Final = re.compile(rf"(?:\A|(?<=\.))({_ANY_WORD})(?=\.|\Z)")
+_WILDCARD: Final = re.compile(rf"\A(?:{_ESCAPED}|[^*#\\])*[*#]")
 
 
 def _of(words: list[str]) -> str:
     """Each word except the first includes the dot in front of it."""
     parts: list[str] = []
     for index, word in enumerate(words):
-        one = r"[^.]+" if word == "*" else re.escape(word)
+        one = rf"(?=[^.]){_ANY_WORD}" if word == "*" else re.escape(word)
         if word != "#":
             parts.append(one if index == 0 else rf"\.{one}")
         elif index:
-            parts.append(r"(?:\.[^.]*)*")
+            parts.append(rf"(?:\.{_ANY_WORD})*")
         elif len(words) == 1:
             parts.append(r"(?s:.*)")
         else:
-            return rf"(?:[^.]*\.)*{_of(words[1:])}"
+            return rf"(?:{_ANY_WORD}\.)*{_of(words[1:])}"
     return "".join(parts)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from spark_jobs.audits.options import TOP_MAX, Options, compile_pattern
 
-WORDS = st.lists(st.sampled_from(["a", "b", "c", ""]), min_size=1, max_size=4)
+WORDS = st.lists(st.sampled_from(["a", "b", "c", "", r"a\.b", r"\*", "\\\\"]), min_size=1, max_size=4)
 
 
 def fits(pattern: list[str], words: list[str]) -> bool:
@@ -23,7 +23,10 @@ def fits(pattern: list[str], words: list[str]) -> bool:
     return one and fits(pattern[1:], words[1:])
 
 
-@given(pattern=st.lists(st.sampled_from(["a", "b", "*", "#"]), min_size=1, max_size=4), words=WORDS)
+PATTERNS = st.lists(st.sampled_from(["a", "b", "", "*", "#", r"a\.b", r"\*", "\\\\"]), min_size=1, max_size=4)
+
+
+@given(pattern=PATTERNS.filter(lambda words: words != [""]), words=WORDS)
 def test_a_pattern_takes_what_the_rule_says(pattern: list[str], words: list[str]) -> None:
     found = re.fullmatch(compile_pattern(".".join(pattern)), ".".join(words))
     assert (found is not None) == fits(pattern, words)
@@ -42,6 +45,16 @@ def test_a_pattern_takes_what_the_rule_says(pattern: list[str], words: list[str]
         (("#.eu",), ".eu", True),
         (("orders.*",), "orders", False),
         (("orders.*",), "orders.", False),
+        ((".a",), ".a", True),
+        (("a..b",), "a..b", True),
+        (("a..b",), "a.b", False),
+        (("a.",), "a.", True),
+        ((r"a\.b",), r"a\.b", True),
+        (("a.*",), r"a\.b", False),
+        (("*",), r"a\.b", True),
+        ((r"\*",), r"\*", True),
+        ((r"\*",), "a", False),
+        (("*",), "a\\", True),
         (("a+b",), "a+b", True),
         (("a+b",), "aab", False),
         (("x", "y"), "y", True),
@@ -63,7 +76,7 @@ def test_wanted_addresses(patterns: tuple[str, ...], address: str | None, wanted
         ({"from_time": 6, "to_time": 5}, "it begins at 1970-01-01T00:00:00.006"),
         ({"fail_over": -1}, "fail-over"),
         ({"addresses": ("a.b*",)}, "wildcard"),
-        ({"addresses": ("a..b",)}, "wildcard"),
+        ({"addresses": (r"a.\\*",)}, "a backslash before it"),
         ({"addresses": ("",)}, "wildcard"),
     ],
 )
