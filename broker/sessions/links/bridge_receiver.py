@@ -15,8 +15,8 @@ from broker.sessions.mqtt.client_session import ClientSession
 from broker.sessions.mqtt.endpoint import MqttEndpoint
 from broker.sessions.mqtt.publish import DROPPED_SILENTLY, Outcomes, Refused
 from broker.sessions.mqtt.receive import Receiver
-from protocols.mqtt.codes import V5, PacketType, ReasonCode
-from protocols.mqtt.packets import Ack, Begun, Publish
+from protocols.mqtt.codes import V5, ReasonCode
+from protocols.mqtt.packets import Publish
 
 #: Temporary refusals: the message is not acknowledged, so the other end keeps it and sends it again on the next
 #: connection.  Before MQTT 5 that applies to most refusals, as PUBACK cannot report them.
@@ -24,17 +24,15 @@ _PASSING: Final = frozenset(
     {ReasonCode.QUOTA_EXCEEDED, ReasonCode.UNSPECIFIED_ERROR, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR}
 )
 
-#: Bytes of payloads that are accepted while an address blocks: a window of sensor readings, and little memory.
-_HELD_BYTES_MAX: Final = 4 << 20
-
 
 class BridgeReceiver(Receiver):
     """The receiving side of a link's connection, counted by route.  `no_room` is called with a full topic and why.
 
-    While an address blocks its senders, messages are accepted and their acknowledgements are held: the other end stops
-    when its window is used up, and its own acknowledgements are still read.  Messages without a window (QoS 0, or in
-    parts), and too many bytes, stop the reading.
+    There are few links, so more is held for one while an address blocks: a window of sensor readings.
     """
+
+    held_messages_max = 1 << 16
+    held_bytes_max = 4 << 20
 
     def __init__(
         self,
@@ -45,45 +43,7 @@ class BridgeReceiver(Receiver):
     ) -> None:
         super().__init__(bridge.common, session, connection)
         self._by_topic = bridge.inward.by_topic
-        self._connection = connection
         self._no_room = no_room
-        self._held: list[Ack] | None = None  # acknowledgements that wait for room here; None: not blocked
-        self._bytes = 0  # of payloads received since
-
-    def publish(self, run: Publish) -> None:
-        super().publish(run)
-        if self._held is not None:
-            self._bytes += sum(map(len, run.payloads))
-            if not run.qos or self._bytes > _HELD_BYTES_MAX:
-                super().block()
-
-    def begin(self, begun: Begun) -> None:
-        super().begin(begun)
-        if self._held is not None:
-            super().block()
-
-    def block(self) -> None:
-        if self._held is None:
-            self._held, self._bytes = [], 0
-
-    def unblock(self) -> None:
-        held, self._held = self._held or [], None
-        for ack in held:
-            self.owe(ack)
-        self._connection.confirm()
-        self._connection.touch()
-        super().unblock()
-
-    def owe(self, ack: Ack) -> None:
-        if self._held is not None and ack.type is not PacketType.PUBCOMP:
-            self._held.append(ack)
-        else:
-            super().owe(ack)
-
-    def abandon(self) -> None:
-        for ack in self._held or ():
-            self._session.unsaid(ack)
-        super().abandon()
 
     def has_room(self, topics: Iterable[str]) -> bool:
         """Whether one of these topics accepts messages again."""

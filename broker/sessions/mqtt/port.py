@@ -55,6 +55,10 @@ class Port(BaseSession):
         """Owe an acknowledgement, to be sent once everything before it is durable."""
 
     @abstractmethod
+    def confirm(self) -> None:
+        """Send the acknowledgements owed so far: now, or once their effects are on disk."""
+
+    @abstractmethod
     def dropped(self, messages: int, sentence: str) -> None:
         """Report messages that were dropped without telling the sender."""
 

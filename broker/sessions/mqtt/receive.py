@@ -34,7 +34,16 @@ _FULL: Final = "full"
 
 
 class Receiver:
-    """The receiving side of a connection with a session, and the producer that full addresses block."""
+    """The receiving side of a connection with a session, and the producer that full addresses block.
+
+    While an address blocks, messages are accepted and their acknowledgements are held: the other end stops when its
+    window is used up, its pings are still answered, and its own acknowledgements are still read.  Messages without a
+    window (QoS 0, or in parts), too many messages or bytes, and a broker without memory for more stop the reading.
+    """
+
+    #: What is accepted while an address blocks: the windows of common clients, and of a link as shipped.
+    held_messages_max = 1024
+    held_bytes_max = 1 << 20
 
     def __init__(self, common: Common, session: ClientSession, link: Port) -> None:
         self._engine = engine = common.tick.engine
@@ -47,11 +56,19 @@ class Receiver:
         self._run: Publish | None = None  # the PUBLISH that is arriving in parts,
         self._refused: dict[int, Refused] = {}  # ... and why, if it is refused
         self._failure: MqttError | None = None  # what was wrong when it was finished
+        self._held: list[Ack] | None = None  # acknowledgements that wait for room; None: not blocked
+        self._messages = self._bytes = 0  # received since
         self._uploading = Uploading(engine, link.reading, self._uploaded, self._go_on)
 
     def publish(self, run: Publish) -> None:
         """Publish a run of messages in memory.  Raises MqttError."""
         self._take(run, run.payloads, self._refusals(run, map(len, run.payloads)))
+        if self._held is not None:
+            self._messages += len(run.payloads)
+            self._bytes += sum(map(len, run.payloads))
+            too_much = self._messages > self.held_messages_max or self._bytes > self.held_bytes_max
+            if not run.qos or too_much or self._engine.usage.memory_full:
+                self._link.reading.stop(_FULL)
 
     def _refusals(self, run: Publish, sizes: Iterable[int]) -> dict[int, Refused]:
         """Return which messages of a run are refused whatever is in them, by position.  Raises MqttError."""
@@ -87,20 +104,30 @@ class Receiver:
         self._publisher.give_access(access)
 
     def block(self) -> None:
-        """Stop reading, as an address that blocks its senders is full."""
-        self._link.reading.stop(_FULL)
+        """Hold acknowledgements from now on, as an address that blocks its senders is full."""
+        if self._held is None:
+            self._held = []
+            self._messages = self._bytes = 0
 
     @property
     def transport(self) -> object:
         return self._link.transport
 
     def unblock(self) -> None:
-        """Resume reading, as a full address has room again (see Producer)."""
+        """Send the acknowledgements that were held, and read: a full address has room again (see Producer)."""
+        held, self._held = self._held or (), None
+        for ack in held:
+            self.owe(ack)
+        self._link.confirm()
+        self._link.touch()
         self._link.reading.go(_FULL)
 
     def owe(self, ack: Ack) -> None:
-        """Acknowledge once everything before is durable."""
-        self._link.owe(ack)
+        """Acknowledge once everything before is durable, and no address blocks."""
+        if self._held is not None and ack.type is not PacketType.PUBCOMP:
+            self._held.append(ack)
+        else:
+            self._link.owe(ack)
 
     def answer(self, run: Publish, outcomes: Outcomes) -> None:
         """Owe the acknowledgements of a run.  Raises MqttError if the client must not take a message as accepted."""
@@ -157,6 +184,8 @@ class Receiver:
         """Begin a message whose payload arrives in parts.  Raises MqttError."""
         self._run = run = begun.publish
         self._refused = self._refusals(run, [begun.nbytes])
+        if self._held is not None:
+            self._link.reading.stop(_FULL)
         incoming = self._session.incoming
         if run.qos == 2 and run.packet_ids[0] in incoming:
             incoming.receive(run.qos, run.packet_ids)  # raises the error if the identifier is in use
@@ -200,6 +229,8 @@ class Receiver:
         self._take(run, [] if body is None else [body], refused)
 
     def abandon(self) -> None:
-        """Drop the unfinished message, as the connection ends."""
+        """Drop the unfinished message and the acknowledgements that were held, as the connection ends."""
+        for ack in self._held or ():
+            self._session.unsaid(ack)
         self._engine.stop_waiting(self)
         self._uploading.abandon()

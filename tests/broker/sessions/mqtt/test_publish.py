@@ -11,6 +11,7 @@ from broker.config import Config
 from broker.config.diverts import DivertSection
 from broker.engine.model.message import Message
 from broker.security.login import UserGate
+from broker.sessions.mqtt.receive import Receiver
 from protocols.amqp.message import AMQP_VALUE, DATA
 from protocols.amqp.performatives import Header
 from protocols.amqp.performatives import Properties as AmqpProperties
@@ -30,6 +31,7 @@ from protocols.mqtt.properties import (
 )
 from tests.broker.sessions.mqtt.harness import USERS, authenticate, carrier, queues, with_mqtt
 from tests.support.amqp_client import AmqpSim, message
+from tests.support.interpreted import interpreted
 from tests.support.mqtt_client import greeting, publishes, wish
 from tests.support.mqtt_world import SimWorld
 from tests.support.sim_broker import SimBroker, configured
@@ -214,9 +216,74 @@ def test_a_full_address_that_blocks_stops_its_publisher() -> None:
     absent_reader(sim, "full")
     client = sim.connect("c")
     client.publish("full", b"x" * 1000, 1)
+    client.publish("full", b"y", 0)
     assert not carrier(client).reading
     assert len(kept(sim)) == 1
     assert carrier(client).reading
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_full_address_that_blocks_acknowledges_when_there_is_room_and_answers_pings(qos: int) -> None:
+    sim = SimWorld(configured({"match": "full", "max-size-bytes": 1000, "address-full-policy": "BLOCK"}))
+    absent_reader(sim, "full", "other")
+    client, answer = sim.connect("c", auto=False), P.PUBACK if qos == 1 else P.PUBREC
+    first = client.publish("full", b"x" * 1000, qos)
+    assert client.replies(answer) == [(first, 0)]
+    waiting = [client.publish(topic, b"y", qos) for topic in ("full", "other", "nobody")]
+    before = client.pings
+    client.send(Pingreq())
+    assert client.pings == before + 1
+    assert carrier(client).reading
+    assert [topic for topic, _ in kept(sim)] == ["full", "full", "other"]
+    assert client.replies(answer) == list(zip(waiting, (0, 0, 0x10), strict=True))
+    [later] = [client.publish("other", b"z", qos)]
+    assert client.replies(answer) == [(later, 0)]
+
+
+@interpreted
+@pytest.mark.parametrize(("size", "most"), [(0, 20), (90_000, 12)])
+def test_a_publisher_is_stopped_when_it_ignores_that_nothing_is_acknowledged(
+    monkeypatch: pytest.MonkeyPatch, size: int, most: int
+) -> None:
+    monkeypatch.setattr(Receiver, "held_messages_max", 20)
+    sim = SimWorld(blocking("full"))
+    absent_reader(sim, "full")
+    client = sim.connect("c", auto=False)
+    client.publish("full", b"x" * 1000, 1)
+    client.replies(P.PUBACK)
+    client.post("full", [b"y" * size] * (most - 1), 1)
+    assert carrier(client).reading
+    client.post("full", [b"y" * size] * 2, 1)
+    assert not carrier(client).reading
+    assert client.replies(P.PUBACK) == []
+    assert len(kept(sim)) == 1 + most + 1
+    assert carrier(client).reading
+    assert len(client.replies(P.PUBACK)) == most + 1
+
+
+def test_a_publisher_is_stopped_at_once_when_the_memory_for_messages_is_used_up() -> None:
+    sim = SimWorld(blocking("full"))
+    absent_reader(sim, "full")
+    client = sim.connect("c")
+    client.publish("full", b"x" * 1000, 1)
+    sim.broker.engine.usage.bytes_max = 1
+    client.publish("full", b"y", 1)
+    assert not carrier(client).reading
+
+
+def test_what_was_not_acknowledged_when_the_connection_ended_is_sent_again() -> None:
+    """With QoS 1 it arrives twice, with QoS 2 once."""
+    sim = SimWorld(blocking("full"))
+    absent_reader(sim, "full")
+    client = sim.connect("c", auto=False, clean=False, expiry=100)
+    client.publish("full", b"x" * 1000, 1)
+    once, twice = client.publish("full", b"once", 2), client.publish("full", b"twice", 1)
+    client.drop()
+    client = sim.connect("c", auto=False, clean=False, expiry=100)
+    client.publish("full", b"once", 2, dup=True, packet_id=once)
+    client.publish("full", b"twice", 1, dup=True, packet_id=twice)
+    assert sorted(payload[:5] for _, payload in kept(sim)) == [b"once", b"twice", b"twice", b"xxxxx"]
+    assert sorted(client.replies(P.PUBREC) + client.replies(P.PUBACK)) == sorted([(once, 0), (twice, 0)])
 
 
 def blocking(*names: str) -> Config:
@@ -231,6 +298,7 @@ def test_authenticating_again_behind_a_publish_does_not_defeat_a_full_address() 
     authenticate(client, 0x18, "right")
     reader = sim.subscriber("r", "full", qos=1, auto=False, user_name="alice", password=b"right")
     client.publish("full", b"x" * 1000, 1)
+    client.publish("full", b"y", 0)
     assert not carrier(client).reading
     for _ in range(3):
         authenticate(client, 0x19, "right")
@@ -241,7 +309,7 @@ def test_authenticating_again_behind_a_publish_does_not_defeat_a_full_address() 
     client.send(Pingreq())
     client.publish("elsewhere", b"x", 1)
     assert not carrier(client).reading
-    [message] = reader.take()
+    [message, _] = reader.take()
     reader.ack(P.PUBACK, message.packet_id)
     assert carrier(client).reading
 
@@ -254,6 +322,7 @@ def test_a_publisher_waits_for_all_the_addresses_that_are_full() -> None:
     helper.subscribe("own", qos=1)
     client.publish("full", b"x" * 1000, 1)
     client.publish("own", b"x" * 1000, 1)
+    client.publish("full", b"y", 0)
     [message] = helper.take()
     helper.ack(P.PUBACK, message.packet_id)
     assert not carrier(client).reading
