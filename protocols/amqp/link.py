@@ -40,7 +40,7 @@ from protocols.amqp.performatives import (
     Target,
     TransactionalState,
 )
-from protocols.amqp.serial import add, span
+from protocols.amqp.serial import add, overlap, span
 from protocols.amqp.state import LINK, SESSION_READS, SESSION_SENDS, LinkState, SessionState
 from protocols.amqp.transport import Transport
 from protocols.amqp.types import Described
@@ -48,6 +48,9 @@ from protocols.amqp.unsettled import Run, Unsettled
 
 #: Our outgoing window as announced: a constant, as peers have no use for it.
 OUTGOING_WINDOW: Final = 0x7FFF_FFFF
+
+#: How many ranges of lost deliveries are remembered: a state that crosses the end of a link is about the latest.
+_WITHDRAWN_MAX: Final = 64
 
 #: States after our DETACH was sent.
 _DETACHED: Final = frozenset({LinkState.DETACHED, LinkState.DETACH_SENT, LinkState.WITHDRAWN})
@@ -104,6 +107,14 @@ class Dispositions:
     settled: bool
 
 
+@dataclass(slots=True)
+class Withdrawn:
+    """The peer set a transactional state for deliveries that it had lost with their link: it has no effect on them."""
+
+    session: Channel
+    state: TransactionalState
+
+
 def error_of(error: AmqpError | Error | None) -> Error | None:
     """The form in which an error is sent."""
     return Error(error.condition, error.description, error.info) if isinstance(error, AmqpError) else error
@@ -136,6 +147,7 @@ class Channel:
         self.next_delivery_id = 0
         self.incoming: Unsettled[Link] = Unsettled()
         self.outgoing: Unsettled[Link] = Unsettled()
+        self.withdrawn: deque[Range] = deque(maxlen=_WITHDRAWN_MAX)  # deliveries that the peer lost with their links
         self.waiting: deque[tuple[SendingLink, bytes, bool]] = deque()  # frames that await room in the peer's window
         self.by_handle: dict[int, Link] = {}  # ours
         self.awaited: dict[tuple[str, bool], Link] = {}  # attached by us, not yet by the peer
@@ -170,7 +182,10 @@ class Channel:
         del self.by_handle[link.handle]
         link.clear()
         self.waiting = deque(entry for entry in self.waiting if entry[0] is not link)
-        (self.outgoing if link.role is SENDER else self.incoming).forget(link)
+        if link.role is SENDER:
+            self.withdrawn += self.outgoing.forget(link)
+        else:
+            self.incoming.forget(link)
 
     def send_flow(self, link: Link | None = None, *, echo: bool = False) -> None:
         """Send FLOW: our windows, and our state of a link."""
@@ -210,6 +225,12 @@ class Channel:
             runs: list[Run[Link]]
             runs = unsettled.take(first, length) if settled else unsettled.look(first, length)
             events += [Dispositions(run.owner, run.first, run.contexts, state, settled) for run in runs]
+        if role is RECEIVER and isinstance(state, TransactionalState) and self._is_late(ranges):
+            events.append(Withdrawn(self, state))
+
+    def _is_late(self, ranges: list[Range]) -> bool:
+        """Whether there are withdrawn deliveries in the ranges."""
+        return any(overlap(one, other) for one in ranges for other in self.withdrawn)
 
     def send_disposition(
         self, role: bool, first: int, last: int, *, settled: bool = True, state: DeliveryState | None = None

@@ -27,6 +27,12 @@ def span(first: int, last: int) -> int:
     return difference(last, first) + 1
 
 
+def overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    """Whether two ranges, each the first number and how many, have one in common."""
+    ahead = difference(other[0], one[0])
+    return -other[1] < ahead < one[1]
+
+
 def following(first: int, count: int) -> Sequence[int]:
     """`count` ids from `first` on."""
     if first + count <= MASK + 1:

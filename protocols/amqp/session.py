@@ -134,6 +134,7 @@ class Session(Channel):
         self.waiting.clear()
         self.incoming = Unsettled()
         self.outgoing = Unsettled()
+        self.withdrawn.clear()
 
     # -- links -----------------------------------------------------------------------------------------------------
 

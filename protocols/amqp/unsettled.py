@@ -105,17 +105,22 @@ class Unsettled(Generic[Owner]):
         """Remove the deliveries among the `length` ids from `first` on."""
         self._remove(first, length)
 
-    def forget(self, owner: Owner) -> None:
-        """Remove all deliveries of a link."""
+    def forget(self, owner: Owner) -> list[tuple[int, int]]:
+        """Remove all deliveries of a link; returns them as ranges: the first id, and how many."""
         kept: list[_Stretch[Owner]] = []
+        gone: list[tuple[int, int]] = []
         for stretch in self._stretches:
-            if owner in stretch.owners:
-                others = [run for run in stretch.runs() if run.owner is not owner]
-                kept += [_Stretch(run.first, [run.owner] * len(run.contexts), run.contexts) for run in others]
-            else:
+            if owner not in stretch.owners:
                 kept.append(stretch)
+                continue
+            for run in stretch.runs():
+                if run.owner is owner:
+                    gone.append((run.first, len(run.contexts)))
+                else:
+                    kept.append(_Stretch(run.first, [run.owner] * len(run.contexts), run.contexts))
         self._stretches = kept
         self.count = sum(len(stretch.contexts) for stretch in kept)
+        return gone
 
     def _remove(self, first: int, length: int) -> list[_Stretch[Owner]]:
         stretches = self._stretches

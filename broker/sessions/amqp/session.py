@@ -28,7 +28,7 @@ from broker.sessions.login import Gate, Peer
 from broker.sessions.tick import Tick, Transport
 from protocols.amqp.connection import AmqpConnection
 from protocols.amqp.errors import INVALID_FIELD, UNAUTHORIZED_ACCESS, AmqpError, Scope, connection_error
-from protocols.amqp.events import Attached, Began, Refused
+from protocols.amqp.events import Attached, Began, Refused, Withdrawn
 from protocols.amqp.limits import Limits
 from protocols.amqp.link import Link
 from protocols.amqp.performatives import Error, Open, SaslInit, SaslResponse
@@ -167,4 +167,5 @@ _HANDLERS: Final[Handlers] = {
     Began: lambda _, event: event.session.send_begin(),
     Attached: AmqpSession._on_attached,
     Refused: AmqpSession._on_refused,
+    Withdrawn: lambda session, event: session._transactions.spoil(event.state.txn_id),
 }

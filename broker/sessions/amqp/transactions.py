@@ -13,6 +13,7 @@ from broker.engine import Engine, Transaction
 from broker.engine.model.errors import EngineError
 from broker.sessions.amqp.terms import condition
 from protocols.amqp.errors import (
+    ILLEGAL_STATE,
     RESOURCE_LIMIT_EXCEEDED,
     TRANSACTION_ROLLBACK,
     TRANSACTION_UNKNOWN_ID,
@@ -54,6 +55,14 @@ class Transactions:
         if found is None:
             raise link_error(TRANSACTION_UNKNOWN_ID, f"There is no transaction {shown(txn_id.hex())}.")
         return found
+
+    def spoil(self, txn_id: bytes) -> None:
+        """Let a transaction, if it is open, only roll back: it was to settle deliveries that have been returned."""
+        found = self._open.get(txn_id)
+        if found is not None and found.refused is None:
+            found.refused = rollback_only(
+                Error(ILLEGAL_STATE, "An outcome came when the link of the delivery had ended.")
+            )
 
     def declare(self, coordinator: Receiver) -> DeliveryState:
         """Begin a transaction.  Returns its id, or a rejection."""

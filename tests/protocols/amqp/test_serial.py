@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp.serial import HALF, MASK, add, difference, following, ranges, span
+from protocols.amqp.serial import HALF, MASK, add, difference, following, overlap, ranges, span
 
 numbers = st.integers(0, MASK)
 
@@ -20,6 +20,12 @@ def test_adding_and_comparing(number: int, increment: int) -> None:
     assert difference(later, number) == increment
     assert difference(number, later) == -increment
     assert span(number, later) == increment + 1
+
+
+@given(numbers, st.integers(1, 9), st.integers(-12, 12), st.integers(1, 9))
+def test_ranges_that_overlap(first: int, length: int, ahead: int, other: int) -> None:
+    common = set(range(length)) & set(range(ahead, ahead + other))
+    assert overlap((first, length), (add(first, ahead), other)) is bool(common)
 
 
 def test_wrapping_around() -> None:

@@ -45,7 +45,9 @@ def test_against_a_dictionary(first: int, script: list[tuple[str, str, int]]) ->
         elif verb == "skip":
             following = add(following, count)
         elif verb == "forget":
-            unsettled.forget(subject)
+            gone = unsettled.forget(subject)
+            numbers = [add(begin, at) for begin, length in gone for at in range(length)]
+            assert numbers == [number for number, held in model.items() if held[0] == subject]
             model = {number: held for number, held in model.items() if held[0] != subject}
         else:
             begin = add(first, int(subject))

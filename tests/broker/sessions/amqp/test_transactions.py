@@ -157,6 +157,44 @@ def test_a_refused_send_makes_it_roll_back() -> None:
     assert (len(held(broker, "f")), len(held(broker, "b"))) == (1, 0)
 
 
+@pytest.mark.parametrize("ended_by", ["client", "operator"])
+def test_an_outcome_for_a_delivery_that_went_back_with_its_link(
+    broker: SimBroker, client: AmqpSim, ended_by: str
+) -> None:
+    """Whoever gets the message next would work on it a second time, although the transaction was committed."""
+    client.send(client.sender("a", "queue"), message("1"), message("2"))
+    link = client.receiver("a")
+    first, second = client.take()
+    coordinator, to = client.coordinator(), client.sender("b", "queue")
+    tx = client.declare(coordinator)
+    client.send(to, message("done"), tx=tx)
+    client.settle(first, tx=tx)
+    if ended_by == "client":
+        client.detach(link)
+    else:
+        [consumer] = broker.engine.queue("a").consumers
+        broker.engine.consumers.dismiss(consumer, "closed by an operator")
+    client.settle(second, tx=tx)
+    error = rejection(client.discharge(coordinator, tx))
+    assert error.condition == "amqp:transaction:rollback"
+    assert "the link of the delivery had ended" in str(error.description)
+    assert (len(held(broker, "a")), len(held(broker, "b"))) == (2, 0)
+
+
+def test_deliveries_that_go_back_unused_leave_a_transaction_alone(broker: SimBroker, client: AmqpSim) -> None:
+    """A client has messages in store; it may also settle again what its transaction has settled."""
+    client.send(client.sender("a", "queue"), message("1"), message("2"))
+    link = client.receiver("a")
+    first, _ = client.take()
+    coordinator = client.coordinator()
+    tx = client.declare(coordinator)
+    client.settle(first, tx=tx)
+    client.detach(link)
+    client.settle(first, tx=tx)
+    assert client.discharge(coordinator, tx) == Accepted()
+    assert len(held(broker, "a")) == 1
+
+
 def test_an_unknown_transaction(client: AmqpSim) -> None:
     coordinator = client.coordinator()
     state = client.discharge(coordinator, b"none")
