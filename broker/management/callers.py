@@ -209,7 +209,7 @@ def require_step(engine: Engine, task: Task) -> None:
     identity = task.request.identity
     if identity is not None:
         access = engine.security.access(identity, "")
-        require_task(access, task)
+        access.require(Permission.MANAGE, task.address, task.request.queue)
         _require_effects(access, engine, task.request.target, edits=bool(task.request.edit))
 
 
