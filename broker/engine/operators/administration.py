@@ -91,8 +91,7 @@ class Administration:
             raise AlreadyInUse(f"address {address.name} has {counted(len(address.queues), 'queue')}: force deletes all")
         for queue in list(address.queues):
             registry.delete_queue(self._state, queue)
-        if self._state.addresses.get(address.name) is address:  # else it was deleted with its last queue
-            registry.delete_address(self._state, address)
+        registry.delete_address(self._state, address)
 
     def pause_address(self, address: Address, *, paused: bool) -> bool:
         """Pause or resume the deliveries of all queues on an address.  Returns whether that changed anything."""

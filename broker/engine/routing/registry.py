@@ -96,7 +96,9 @@ def add_routing_type(state: State, address: Address, routing_type: RoutingType) 
 
 
 def delete_address(state: State, address: Address) -> None:
-    """Delete an address.  It must have no queues."""
+    """Delete an address, which must have no queues.  No effect if it was deleted with its last queue."""
+    if state.addresses.get(address.name) is not address:
+        return
     assert not address.queues, "an address with queues cannot be deleted"
     del state.addresses[address.name]
     if address.size_messages:
@@ -222,10 +224,13 @@ def unbind(state: State, queue: Queue) -> None:
 
 
 def delete_queue(state: State, queue: Queue) -> None:
-    """Delete a queue: remove its messages by name (deleted) and close its consumers.
+    """Delete a queue: remove its messages by name (deleted) and close its consumers.  No effect if it is deleted.
 
-    Raises AlreadyInUse if the queue is the broker's own.
+    A client that loses its consumer may disconnect, and that deletes its other queues: another one of those that are
+    being deleted may be among them.  Raises AlreadyInUse if the queue is the broker's own.
     """
+    if queue.deleted:
+        return
     state.mark = NO_WAY_BACK
     settle_acknowledged(state)
     consumers = clearing.disband(state, queue)

@@ -179,6 +179,21 @@ def test_a_slow_consumer_over_stomp_loses_its_connection() -> None:
     assert client.closed
 
 
+def test_an_address_is_deleted_with_several_subscriptions_of_one_connection() -> None:
+    """The first to be closed ends the connection, and so the other subscriptions to the address."""
+    broker = SimBroker(small())
+    clients = [broker.subscriber("/topic/t") for _ in range(2)]
+    for client in clients:
+        client.subscribe("/topic/t", id="second")
+        client.subscribe("/topic/u", id="third")
+    broker.parts.tick.enter()
+    broker.engine.operators.delete_address(broker.engine.addresses["t"], with_queues=True)
+    broker.run()
+    assert [len(client.take("ERROR")) for client in clients] == [1, 1]
+    assert "t" not in broker.engine.addresses
+    assert not {queue.address.name for queue in broker.engine.queues.values()} & {"t", "u"}
+
+
 def test_a_slow_consumer_over_amqp_loses_its_link() -> None:
     broker = slow_broker()
     client = AmqpSim(broker)
