@@ -81,6 +81,7 @@ def origin(message: Message, queue: str) -> Annotations:
     if not queue:
         del annotations[ORIG_QUEUE]
     annotations[ORIG_MESSAGE_ID] = message.id
+    annotations.pop(ORIG_ROUTING_TYPE, None)  # of an earlier origin
     if header.routing_type is not None:
         annotations[ORIG_ROUTING_TYPE] = int(header.routing_type)
     annotations.pop(ACTUAL_EXPIRY, None)

@@ -138,6 +138,22 @@ def test_a_subscription_that_is_gone_is_not_made_again(bench: Bench) -> None:
     assert (bench.bodies("DLQ"), "s" in bench.engine.queues) == ([b"1"], False)
 
 
+def test_the_routing_type_of_an_earlier_origin_is_forgotten(bench: Bench) -> None:
+    """Else a subscription that is gone would be made again, as an anycast queue that nobody consumes."""
+    bench.sent("a", b"1")
+    taker = bench.take("t", MULTICAST, durable_name="s")
+    moved(bench, "a", "t")
+    (message,) = taker.taken
+    assert notes(message)["_AMQ_ORIG_ROUTING_TYPE"] == ANYCAST
+    bench.nack(taker, message, requeue=False)
+    assert "_AMQ_ORIG_ROUTING_TYPE" not in notes(bench.only("DLQ"))
+    bench.close(taker, redelivery.CLOSED)
+    bench.enter().delete_subscription("s")
+    bench.run()
+    assert bench.retry().refused == {"no-queue": 1}
+    assert (bench.bodies("DLQ"), "s" in bench.engine.queues) == ([b"1"], False)
+
+
 def test_without_a_routing_type_the_name_tells(bench: Bench) -> None:
     """Its sender did not say; a queue that bears its address's name is no subscription."""
     bench.sent("a", b"0")
