@@ -132,7 +132,7 @@ class Leases(Connected, Protocol):
         """Take the lease for `ms` if it is over, or is the owner's already; returns whether it is the owner's now."""
 
     def renew_lease(self, owner: str, epoch: int, ms: int, replicated: Place) -> bool:
-        """Renew the lease for `ms` from now; False if it is another's."""
+        """Renew the lease for `ms` from now; False if it is another's, also one of the same name with a later epoch."""
 
     def give_up_lease(self, owner: str) -> None:
         """Give up the lease, so that another owner can take it at once."""

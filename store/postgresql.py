@@ -272,9 +272,9 @@ class PostgresLease(_OnServer):
     def renew_lease(self, owner: str, epoch: int, ms: int, replicated: Place) -> bool:
         query = self._server.query(
             "UPDATE {schema}.lease SET epoch = %s, until = clock_timestamp() + %s * interval '1 ms',"
-            " replicated_segment = %s, replicated_at = %s WHERE owner = %s RETURNING 1"
+            " replicated_segment = %s, replicated_at = %s WHERE owner = %s AND epoch <= %s RETURNING 1"
         )
-        return self._server.change(query, epoch, ms, *replicated, owner) is not None
+        return self._server.change(query, epoch, ms, *replicated, owner, epoch) is not None
 
     def give_up_lease(self, owner: str) -> None:
         query = "UPDATE {schema}.lease SET owner = '', until = 'epoch' WHERE owner = %s RETURNING 1"

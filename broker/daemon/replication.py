@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from broker.config import Config
@@ -18,7 +19,7 @@ from broker.daemon.standby import UNASKED, Owned, Standby
 from broker.daemon.wiring import Broker, Environment, file_log
 from broker.management.ports import Replicated
 from store.bodies import BodyStore
-from store.errors import DatabaseUnfit
+from store.errors import DatabaseUnfit, LogFailed
 from store.log import FileLog
 from store.log_owner import LogOwner
 from store.postgresql import Postgres, PostgresLease
@@ -91,7 +92,7 @@ class Replication:
         def tell(result: Owned | Exception) -> None:
             loop.call_soon_threadsafe(ended.set_result, result)
 
-        name = self.log.copy_name() or f"{self._outside.random.getrandbits(128):032x}"
+        name = self.log.copy_name() or self._new_name()
 
         def keep_lease(epoch: int, since: float) -> LeaseKeeper:
             self._lease = LeaseKeeper(
@@ -155,6 +156,19 @@ class Replication:
         """Stop retrying, and interrupt calls that wait for the database."""
         self._ending.set()
         self._database.interrupt()
+
+    def rename(self) -> None:
+        """Give this broker another name for its next life, after another broker has taken its lease.
+
+        That may have the same name, as its data directory is a copy of this one's.  The two would take the lease from
+        each other for ever, each as its own.
+        """
+        with suppress(LogFailed):  # the disk has failed: the name stays
+            if self.log.copy_name():
+                self.log.copy.mark_as_copy(self._new_name())
+
+    def _new_name(self) -> str:
+        return f"{self._outside.random.getrandbits(128):032x}"
 
     async def let_go(self, broker: Broker, *, give_up: bool) -> None:
         """Release the log: another broker can own it (at once if `give_up`), or this process in its next life."""

@@ -302,6 +302,7 @@ class Daemon:
         assert self._replication is not None, "files have one owner"
         self._ending.stepped_down = True
         self._replication.interrupt()
+        self._replication.rename()
         self._give_up(MOVED, moved=True)
         self._log("replication.stepped_down", cause=why)
 

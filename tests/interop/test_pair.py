@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from itertools import count
 from pathlib import Path
-from shutil import rmtree
+from shutil import copytree, rmtree
 from typing import Final
 
 import pytest
@@ -142,6 +142,24 @@ def test_a_standby_takes_over(brokers: Brokers) -> None:
     two.await_standby()
     assert waiting(one, 1) == [b"first"]
     assert (two.stop(), one.stop()) == (0, 0)
+
+
+def test_a_copied_data_directory_makes_two_brokers(brokers: Brokers) -> None:
+    """Both have the same name at first; they do not take the journal from each other again and again."""
+    one, two = brokers.make("one"), brokers.make("two")
+    one.start()
+    send(one, b"first")
+    one.kill()
+    copytree(one.data, two.data)
+    one.start()
+    two.begin()
+    two.await_ready()  # as if it were the first one, started again
+    one.await_standby()
+    two.kill()
+    one.await_log("ready version", times=3)
+    two.begin()
+    two.await_standby()
+    assert waiting(one, 1) == [b"first"]
 
 
 @pytest.mark.parametrize("moment", ["it publishes its files", "it recovers"])

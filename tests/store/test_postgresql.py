@@ -157,6 +157,7 @@ def test_only_the_owner_of_the_lease_claims(connect: Connect) -> None:
     assert not leases.renew_lease("two", 2, 60_000, Place(1, 5))
     lease = database.lease()
     assert (lease.owner, lease.epoch, lease.replicated) == ("one", 2, Place(1, 5))
+    assert not leases.renew_lease("one", 1, 60_000, Place(1, 6)), "another of the same name has claimed a later epoch"
     assert 50_000 < lease.left <= 60_000
     leases.give_up_lease("two")
     assert database.lease().left > 0

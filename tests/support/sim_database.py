@@ -252,7 +252,7 @@ class SimConnection:
     def renew_lease(self, owner: str, epoch: int, ms: int, replicated: Place) -> bool:
         self._look()
         shared = self._shared
-        if shared.owner != owner:
+        if shared.owner != owner or shared.lease_epoch > epoch:
             return False
         shared.lease_epoch, shared.until, shared.confirmed = epoch, shared.now + ms, replicated
         return True
