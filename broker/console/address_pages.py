@@ -75,7 +75,7 @@ class AddressPages(Pages):
         if not name:
             raise Refused("give the address a name")
         address = self._desk.enter().operators.make_address(name, set(visit.routing_types()))
-        visit.tell("address.made", address=address.name)
+        visit.log_action("address.made", address=address.name)
         await durable(self._desk.engine)
         visit.done("The address was created.")
         return go_to("/address", name=address.name)
@@ -85,7 +85,7 @@ class AddressPages(Pages):
         paused = visit.request.url.path.endswith("/pause")
         address = self._desk.engine.operators.address(visit.text("name"))
         if self._desk.enter().operators.pause_address(address, paused=paused):
-            visit.tell("address.paused" if paused else "address.resumed", address=address.name)
+            visit.log_action("address.paused" if paused else "address.resumed", address=address.name)
         await durable(self._desk.engine)
         visit.done("All its queues are paused, including those created later." if paused else "Its queues are resumed.")
         return go_to("/address", name=address.name)
@@ -95,7 +95,7 @@ class AddressPages(Pages):
         address, force = self._desk.engine.operators.address(visit.text("name")), visit.flag("force")
         queues = len(address.queues)
         self._desk.enter().operators.delete_address(address, with_queues=force)
-        visit.tell("address.deleted", address=address.name, queues=queues)
+        visit.log_action("address.deleted", address=address.name, queues=queues)
         await durable(self._desk.engine)
         visit.done(f"Address {address.name} was deleted, with {counted(queues, 'queue')}.")
         return go_to("/addresses")

@@ -42,8 +42,8 @@ from broker.console.trail_pages import TrailPages
 from broker.console.visit import FORM_BYTES_MAX, LOGIN_BYTES_MAX, Refused, Visit, fields, link
 from broker.engine.model.errors import EngineError
 from broker.management.api import hardened
-from broker.management.deeds import who
 from broker.management.limits import Limits
+from broker.management.operator_log import caller_fields
 from broker.management.ports import Broker
 from broker.management.problems import status_of
 from broker.management.shared import Shared
@@ -154,7 +154,9 @@ class Console:
                 if about is not None:
                     about(visit)
                 if request.method == "POST":
-                    self._report("management.called", method="POST", path=path, **who(request, session.access))
+                    self._report(
+                        "management.called", method="POST", path=path, **caller_fields(request, session.access)
+                    )
                 self._broker.engine.ticks.begin_verb()
                 return await page(visit)
             except (EngineError, Refused) as error:

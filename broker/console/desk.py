@@ -59,7 +59,7 @@ class Desk:
 
     def page(self, visit: Visit, template: str, about: Context, *, status: int = 200) -> HTMLResponse:
         """Render a page; notices are kept back if the request takes only a part of it, where they would not be seen."""
-        notices = [] if "hx-request" in visit.request.headers else visit.session.told()
+        notices = [] if "hx-request" in visit.request.headers else visit.session.take_notices()
         return self.part(visit, template, {**about, "notices": notices}, status=status)
 
     def part(self, visit: Visit, template: str, about: Context, *, status: int = 200) -> HTMLResponse:

@@ -43,7 +43,7 @@ class DivertPages(Pages):
         filter = parse_selector(visit.text("filter").strip())
         divert = Divert(name, address, forwarding, exclusive=visit.flag("exclusive"), filter=filter)
         engine.operators.add_divert(divert)
-        visit.tell("divert.made", divert=name, address=address, forwarding=", ".join(forwarding))
+        visit.log_action("divert.made", divert=name, address=address, forwarding=", ".join(forwarding))
         await durable(engine)
         visit.done(f"Divert {name} was created.")
         for lacking in engine.operators.lacking_queues(divert):
@@ -54,7 +54,7 @@ class DivertPages(Pages):
         """Delete a divert."""
         name = visit.text("name")
         self._desk.enter().operators.remove_divert(name)
-        visit.tell("divert.deleted", divert=name)
+        visit.log_action("divert.deleted", divert=name)
         await durable(self._desk.engine)
         visit.done(f"Divert {name} was deleted.")
         return go_to("/diverts")

@@ -66,7 +66,7 @@ class LinkPages(Pages):
         name, (verb, word, said) = visit.text("name"), _VERBS[visit.request.url.path]
         self._desk.enter()
         verb(self._desk.broker.links, name)
-        visit.tell("link.operated", link=name, verb=word)
+        visit.log_action("link.operated", link=name, verb=word)
         visit.done(said)
         return go_to("/link", name=name)
 
@@ -78,7 +78,7 @@ class LinkPages(Pages):
         discard, *said = _VERDICTS[word]
         self._desk.enter()
         messages = self._desk.broker.links.resolve(name, route, discard=discard)
-        visit.tell("link.operated", link=name, route=route, verb=word, messages=messages)
+        visit.log_action("link.operated", link=name, route=route, verb=word, messages=messages)
         await durable(self._desk.engine)
         visit.done(counted(messages, *said))
         return go_to("/link", name=name)

@@ -15,10 +15,10 @@ from broker.engine import Queue
 from broker.engine.model.edit import UNCHANGED, Edit
 from broker.engine.model.task import TaskKind, TaskRequest
 from broker.management.callers import require_new_task, require_queue
-from broker.management.deeds import who
 from broker.management.durable import durable
 from broker.management.looking import whole_body
 from broker.management.models.messages import message_shown
+from broker.management.operator_log import caller_fields
 from store.counted import counted
 
 
@@ -65,8 +65,8 @@ class MessagePages(Pages):
         if not task.state.ended or request.dry_run:
             return go_to("/task", id=task.id)
         visit.done(summary(task))
-        for told in stays(task):
-            visit.warn(told)
+        for warning in stays(task):
+            visit.warn(warning)
         if queue.delivering and not request.ids:
             what = ("message is with a consumer and was", "messages are with consumers and were")
             visit.warn(f"{counted(queue.delivering, *what)} left there.")
@@ -100,7 +100,7 @@ class MessagePages(Pages):
             edit=_edit(visit) if do != "remove" else UNCHANGED,
             dry_run=visit.flag("dry-run"),
             rate=visit.number("rate"),
-            by=who(visit.request, visit.access),
+            by=caller_fields(visit.request, visit.access),
             identity=visit.access.identity,
         )
 

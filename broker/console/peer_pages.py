@@ -13,9 +13,9 @@ from broker.console.visit import Visit, go_to
 from broker.engine import Consumer
 from broker.engine.model.errors import NotFound
 from broker.management.callers import consumer_of, managed
-from broker.management.deeds import told_to_client
 from broker.management.models.base import REASON_CHARS_MAX
 from broker.management.models.queues import consumer_shown
+from broker.management.operator_log import closing_text
 
 #: Columns by which consumers can be sorted.
 _COLUMNS: Final[dict[str, Callable[[Consumer], int]]] = {"unacknowledged": lambda consumer: len(consumer.unacked)}
@@ -52,7 +52,7 @@ class PeerPages(Pages):
             raise NotFound("this connection has already ended")
         self._desk.enter()
         connected.dismiss(_reason(visit))
-        visit.tell("connection.dismissed", connection=connected.id, client=connected.remote)
+        visit.log_action("connection.dismissed", connection=connected.id, client=connected.remote)
         visit.done(
             f"The connection from {connected.remote} was closed; its unacknowledged messages are back on their queues."
         )
@@ -83,7 +83,7 @@ class PeerPages(Pages):
         """Close a consumer; its messages return to their queue, and the delivery does not count as failed."""
         consumer = self._consumer(visit)
         self._desk.enter().consumers.dismiss(consumer, _reason(visit))
-        visit.tell("consumer.dismissed", consumer=consumer.id, queue=consumer.queue.name)
+        visit.log_action("consumer.dismissed", consumer=consumer.id, queue=consumer.queue.name)
         visit.done(f"Consumer {consumer.id} of {consumer.queue.name} was closed.")
         return go_to("/consumers")
 
@@ -100,4 +100,4 @@ class PeerPages(Pages):
 
 def _reason(visit: Visit) -> str:
     """The reason that is sent to the client."""
-    return told_to_client(visit.text("reason").strip()[:REASON_CHARS_MAX])
+    return closing_text(visit.text("reason").strip()[:REASON_CHARS_MAX])

@@ -16,9 +16,9 @@ from broker.engine import NewQueue, Queue
 from broker.engine.model.attributes import parse
 from broker.engine.model.task import TaskKind, TaskRequest
 from broker.management.callers import managed, require_address, require_queue
-from broker.management.deeds import who
 from broker.management.durable import durable
 from broker.management.models.queues import queue_counts, queue_shown
+from broker.management.operator_log import caller_fields
 from store.counted import counted
 
 #: Columns by which queues can be sorted.
@@ -99,7 +99,7 @@ class QueuePages(Pages):
         queue, paused = self._named(visit), visit.request.url.path.endswith("/pause")
         queue.check_public()
         if self._desk.enter().operators.pause(queue, paused=paused):
-            visit.tell("queue.paused" if paused else "queue.resumed", queue=queue.name)
+            visit.log_action("queue.paused" if paused else "queue.resumed", queue=queue.name)
         await durable(self._desk.engine)
         visit.done("Paused: its consumers get nothing until you resume it." if paused else "Deliveries are resumed.")
         return go_to("/queue", name=queue.name)
@@ -109,7 +109,7 @@ class QueuePages(Pages):
         queue, enabled = self._named(visit), visit.request.url.path.endswith("/enable")
         queue.check_public()
         if self._desk.enter().operators.change(queue, parse("enabled", "true" if enabled else "false")):
-            visit.tell("queue.changed", queue=queue.name, attributes=f"enabled={str(enabled).lower()}")
+            visit.log_action("queue.changed", queue=queue.name, attributes=f"enabled={str(enabled).lower()}")
         await durable(self._desk.engine)
         visit.done("It accepts messages again." if enabled else "It accepts no new messages until you enable it.")
         return go_to("/queue", name=queue.name)
@@ -127,7 +127,7 @@ class QueuePages(Pages):
             make_address=True,
         )
         queue = self._desk.enter().operators.make_queue(wanted)
-        visit.tell("queue.made", queue=queue.name, address=queue.address.name)
+        visit.log_action("queue.made", queue=queue.name, address=queue.address.name)
         await durable(self._desk.engine)
         visit.done("The queue was created.")
         return go_to("/queue", name=queue.name)
@@ -137,7 +137,7 @@ class QueuePages(Pages):
         desk, queue, force = self._desk, self._named(visit), visit.flag("force")
         desk.engine.operators.check_deletable(queue, with_messages=force)
         if force:
-            by, identity = who(visit.request, visit.access), visit.access.identity
+            by, identity = caller_fields(visit.request, visit.access), visit.access.identity
             request = TaskRequest(kind=TaskKind.DELETE_QUEUE, queue=queue.name, by=by, identity=identity)
             task = desk.enter().tasks.start(request)
             await durable(desk.engine)
@@ -146,7 +146,7 @@ class QueuePages(Pages):
             messages = task.progress.moved
         else:
             desk.enter().operators.delete_queue(queue, with_messages=False)
-            visit.tell("queue.deleted", queue=queue.name, messages=0)
+            visit.log_action("queue.deleted", queue=queue.name, messages=0)
             await durable(desk.engine)
             messages = 0
         visit.done(f"Queue {queue.name} was deleted, with {counted(messages, 'message')}.")

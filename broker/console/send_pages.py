@@ -42,7 +42,7 @@ class SendPages(Pages):
             routing_type=next(iter(visit.routing_types()), None),
         )
         sent = send(self._desk.enter(), to, outgoing)
-        visit.tell("address.sent", address=sent.address.name, message=sent.message.id, messages=int(sent.taken))
+        visit.log_action("address.sent", address=sent.address.name, message=sent.message.id, messages=int(sent.taken))
         await durable(self._desk.engine)
         if sent.taken:
             visit.done(f"Message {sent.message.id} was sent to {sent.address.name}.")

@@ -63,15 +63,15 @@ class Session:
     used: float
     notices: list[Notice] = field(default_factory=list)
 
-    def tell(self, kind: str, text: str) -> None:
+    def notify(self, kind: str, text: str) -> None:
         """Add a notice for the next page."""
         self.notices.append(Notice(kind, text))
         del self.notices[:-NOTICES_MAX]
 
-    def told(self) -> list[Notice]:
+    def take_notices(self) -> list[Notice]:
         """Return the notices to show, and forget them."""
-        told, self.notices = self.notices, []
-        return told
+        notices, self.notices = self.notices, []
+        return notices
 
     @property
     def name(self) -> str:

@@ -79,7 +79,7 @@ class TaskPages(Pages):
         task = self._desk.engine.tasks.task(visit.id)
         verb, code = _VERBS[visit.request.url.path]
         self._desk.enter().tasks.steer(task, verb)
-        visit.tell(code, **task.about)
+        visit.log_action(code, **task.about)
         await durable(self._desk.engine)
         return go_to("/task", id=task.id)
 

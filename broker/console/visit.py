@@ -17,8 +17,8 @@ from broker.console.sessions import Session
 from broker.engine.model.access import Access
 from broker.engine.model.message import RoutingType
 from broker.engine.model.report import Report
-from broker.management.deeds import who
 from broker.management.models.base import DIGITS_MAX, ID_MAX
+from broker.management.operator_log import caller_fields
 
 #: Bytes of a form: a message of some 300 KiB, whatever its characters encode to.
 FORM_BYTES_MAX: Final = 1 << 20
@@ -98,17 +98,17 @@ class Visit:
         """The page of a table, from 1."""
         return max(self.number("page", 1, 1 << 31), 1)
 
-    def tell(self, code: str, **fields: str | int) -> None:
+    def log_action(self, code: str, **fields: str | int) -> None:
         """Log an action, with the fields of the caller."""
-        self.report(code, **fields, **who(self.request, self.access))
+        self.report(code, **fields, **caller_fields(self.request, self.access))
 
     def done(self, text: str) -> None:
         """Show a result on the next page."""
-        self.session.tell("done", text)
+        self.session.notify("done", text)
 
     def warn(self, text: str) -> None:
         """Show a warning on the next page."""
-        self.session.tell("warning", text)
+        self.session.notify("warning", text)
 
 
 def number(text: str, name: str, default: int = 0, largest: int | None = ID_MAX) -> int:

@@ -35,7 +35,7 @@ from broker.engine.model.access import Access
 from broker.engine.model.errors import EngineError
 from broker.management import problems
 from broker.management.callers import ACCESS, CHALLENGE, Callers, Unknown, require_whole
-from broker.management.deeds import REPORT, who
+from broker.management.operator_log import REPORT, caller_fields
 from broker.management.ports import Broker
 from broker.management.problems import Refused
 
@@ -139,7 +139,9 @@ class Guard:
         """Log a permitted call that changes something, and begin its verb."""
         if request.method not in _READING:
             access: Access = getattr(request.state, ACCESS)
-            self._report("management.called", method=request.method, path=request.url.path, **who(request, access))
+            self._report(
+                "management.called", method=request.method, path=request.url.path, **caller_fields(request, access)
+            )
         self._broker.engine.ticks.begin_verb()
 
 

@@ -265,11 +265,8 @@ def test_libraries_log_in_our_lines() -> None:
 #: Names under which code reports, as methods or functions.
 _REPORTERS = {"report", "_report", "log", "_log"}
 
-#: What management tells deeds by: the request comes first.
-_TOLD = "told"
-
-#: What the console, and an import of definitions, tell deeds by; others tell other things so, which have no dot.
-_TELL = "tell"
+#: What operators' actions are logged by; a function of management, to which the request comes first, and methods.
+_LOG_ACTION = "log_action"
 
 #: Fields that the line itself has.
 _OWN_FIELDS = {"time", "level", "code", "event"}
@@ -282,11 +279,10 @@ def _calls() -> Iterator[tuple[Path, ast.Call]]:
                 continue
             function = node.func
             name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-            dotted = bool(node.args) and any("." in code for code in _codes(node.args[0]))
-            if (name in _REPORTERS and node.args) or (name == _TELL and dotted):
+            if name == _LOG_ACTION and node.args and not _codes(node.args[0]):
+                node.args.pop(0)
+            if name in {*_REPORTERS, _LOG_ACTION} and node.args:
                 yield path, node
-            elif name == _TOLD and "management" in path.parts and len(node.args) > 1:
-                yield path, ast.Call(node.func, node.args[1:], node.keywords, lineno=node.lineno)
 
 
 def _codes(argument: ast.expr) -> list[str]:

@@ -44,22 +44,22 @@ _SETTINGS: Final = "put it into [[address-settings]] of broker.toml, and reload"
 _PERMISSIONS: Final = "put it into [[security-settings]] of broker.toml, and reload"
 
 #: Logs what was done: the event's code and its fields.
-Tell = Callable[..., None]
+LogAction = Callable[..., None]
 
 
 @dataclass(slots=True)
 class _Plan:
-    """What one definition needs; `deed` applies it, and may raise EngineError."""
+    """What one definition needs; `apply` makes the change, and may raise EngineError."""
 
     kind: Kind
     name: str
     changes: list[Difference] = field(default_factory=list)
     outcome: Outcome = "same"
     why: str = ""
-    deed: Callable[[Tell], None] | None = None
+    apply: Callable[[LogAction], None] | None = None
 
     def refuse(self, why: str) -> _Plan:
-        self.outcome, self.why, self.deed = "refused", why, None
+        self.outcome, self.why, self.apply = "refused", why, None
         return self
 
     def shown(self) -> Change:
@@ -67,12 +67,12 @@ class _Plan:
 
 
 class Importing:
-    """One import; `tell` logs each change once it is done."""
+    """One import; `log_action` logs each change once it is done."""
 
-    def __init__(self, broker: Broker, tell: Tell, *, dry_run: bool) -> None:
+    def __init__(self, broker: Broker, log_action: LogAction, *, dry_run: bool) -> None:
         self._broker = broker
         self._engine = broker.engine
-        self._tell = tell
+        self._log_action = log_action
         self._dry_run = dry_run
 
     async def run(self, definitions: Definitions) -> list[Change]:
@@ -97,9 +97,9 @@ class Importing:
 
     def _done(self, planned: Callable[[], _Plan]) -> _Plan:
         plan = planned()
-        if plan.deed is not None and not self._dry_run:
+        if plan.apply is not None and not self._dry_run:
             try:
-                plan.deed(self._tell)
+                plan.apply(self._log_action)
             except EngineError as error:
                 return plan.refuse(str(error))
         return plan
@@ -166,15 +166,15 @@ def plan_address(engine: Engine, wanted: AddressDefinition) -> _Plan:
     if present is not None and operators.is_own(present):
         return plan.refuse(f"address {name} is the broker's own")
 
-    def do(tell: Tell) -> None:
+    def do(log_action: LogAction) -> None:
         address = present or operators.make_address(name, types)
         if present is None:
-            tell("address.made", address=name)
+            log_action("address.made", address=name)
         elif types - address.routing_types:
             operators.add_routing_types(address, types)
-            tell("address.changed", address=name, routing_types=", ".join(after))
+            log_action("address.changed", address=name, routing_types=", ".join(after))
         if operators.pause_address(address, paused=wanted.paused):
-            tell("address.paused" if wanted.paused else "address.resumed", address=name)
+            log_action("address.paused" if wanted.paused else "address.resumed", address=name)
 
     return _decided(plan, do, new=present is None)
 
@@ -183,11 +183,11 @@ def _names(types: Iterable[RoutingType]) -> list[str]:
     return sorted(each.name for each in types)
 
 
-def _decided(plan: _Plan, do: Callable[[Tell], None], *, new: bool) -> _Plan:
+def _decided(plan: _Plan, do: Callable[[LogAction], None], *, new: bool) -> _Plan:
     if new:
         plan.changes.clear()  # everything is new
     if new or plan.changes:
-        plan.outcome, plan.deed = "created" if new else "changed", do
+        plan.outcome, plan.apply = "created" if new else "changed", do
     return plan
 
 
@@ -215,14 +215,14 @@ def plan_queue(engine: Engine, wanted: QueueDefinition) -> _Plan:
         make_address=True,
     )
 
-    def do(tell: Tell) -> None:
+    def do(log_action: LogAction) -> None:
         new = wanted.address not in engine.addresses
         queue = engine.operators.make_queue(made)
         if new:
-            tell("address.made", address=wanted.address)
-        tell("queue.made", queue=queue.name, address=queue.address.name)
+            log_action("address.made", address=wanted.address)
+        log_action("queue.made", queue=queue.name, address=queue.address.name)
         if wanted.paused and engine.operators.pause(queue, paused=True):
-            tell("queue.paused", queue=queue.name)
+            log_action("queue.paused", queue=queue.name)
 
     return _decided(plan, do, new=True)
 
@@ -252,12 +252,12 @@ def _plan_present(engine: Engine, plan: _Plan, queue: Queue, wanted: QueueDefini
     except EngineError as error:
         return plan.refuse(str(error))
 
-    def do(tell: Tell) -> None:
+    def do(log_action: LogAction) -> None:
         if attributes and engine.operators.change(queue, attributes):
             shown = ", ".join(f"{kebab(field)}={value}" for field, value in attributes.items())
-            tell("queue.changed", queue=queue.name, attributes=shown)
+            log_action("queue.changed", queue=queue.name, attributes=shown)
         if engine.operators.pause(queue, paused=wanted.paused):
-            tell("queue.paused" if wanted.paused else "queue.resumed", queue=queue.name)
+            log_action("queue.paused" if wanted.paused else "queue.resumed", queue=queue.name)
 
     return _decided(plan, do, new=False)
 
@@ -276,12 +276,12 @@ def plan_divert(engine: Engine, wanted: DivertDefinition) -> _Plan:
     if present is not None and plan.changes and (present.configured or present.internal):
         return plan.refuse(_CONFIGURED if present.configured else f"divert {wanted.name} is the broker's own")
 
-    def do(tell: Tell) -> None:
+    def do(log_action: LogAction) -> None:
         if present is None:
             engine.operators.add_divert(divert)
         else:
             engine.operators.replace_divert(divert)
-            tell("divert.deleted", divert=divert.name)
-        tell("divert.made", divert=divert.name, address=divert.address, forwarding=", ".join(divert.forwarding))
+            log_action("divert.deleted", divert=divert.name)
+        log_action("divert.made", divert=divert.name, address=divert.address, forwarding=", ".join(divert.forwarding))
 
     return _decided(plan, do, new=present is None)

@@ -13,7 +13,6 @@ from broker.management import sending
 from broker.management.callers import managed, require_address, require_destination
 from broker.management.calls import CallerAccess, Calls, anybody
 from broker.management.cursors import after_name
-from broker.management.deeds import told
 from broker.management.durable import durable
 from broker.management.models.addresses import (
     AddressChange,
@@ -29,6 +28,7 @@ from broker.management.models.base import LIMIT_DEFAULT, After, Force, Internal,
 from broker.management.models.messages import NewMessage, Sent
 from broker.management.models.settings import EffectiveSetting, EffectiveSettings, deciding, plain
 from broker.management.names import Names
+from broker.management.operator_log import log_action
 from broker.management.ports import Broker
 from broker.management.problems import Refused
 from broker.management.sending import Outgoing
@@ -113,7 +113,7 @@ class AddressCalls:
         types = {RoutingType[each] for each in (body.routing_types if body else ())}
         self._broker.tick.enter()
         address = self._engine.operators.make_address(name, types)
-        told(request, "address.made", address=address.name)
+        log_action(request, "address.made", address=address.name)
         await durable(self._engine)
         return address_shown(self._engine, address)
 
@@ -122,7 +122,7 @@ class AddressCalls:
         address, paused = self._engine.operators.address(name), body.paused
         self._broker.tick.enter()
         if paused is not None and self._engine.operators.pause_address(address, paused=paused):
-            told(request, "address.paused" if paused else "address.resumed", address=address.name)
+            log_action(request, "address.paused" if paused else "address.resumed", address=address.name)
         await durable(self._engine)
         return AddressPaused(name=address.name, paused=address.paused, queues=len(address.queues))
 
@@ -132,7 +132,7 @@ class AddressCalls:
         queues = len(address.queues)
         self._broker.tick.enter()
         self._engine.operators.delete_address(address, with_queues=force)
-        told(request, "address.deleted", address=address.name, queues=queues)
+        log_action(request, "address.deleted", address=address.name, queues=queues)
         await durable(self._engine)
         return AddressDeleted(name=address.name, queues=queues)
 
@@ -151,7 +151,9 @@ class AddressCalls:
         )
         self._broker.tick.enter()
         sent = sending.send(self._engine, name, outgoing)
-        told(request, "address.sent", address=sent.address.name, message=sent.message.id, messages=int(sent.taken))
+        log_action(
+            request, "address.sent", address=sent.address.name, message=sent.message.id, messages=int(sent.taken)
+        )
         await durable(self._engine)
         return Sent(address=sent.address.name, message=sent.message.id, taken=sent.taken)
 

@@ -14,12 +14,12 @@ from broker.management import replaying
 from broker.management.calls import Calls, whole
 from broker.management.client_tasks import turn
 from broker.management.cursors import after_name
-from broker.management.deeds import told
 from broker.management.durable import durable
 from broker.management.lines import documented
 from broker.management.models import broker as models
 from broker.management.models.base import LIMIT_DEFAULT, After, Limit
 from broker.management.models.broker import Balance, Replayed, Status, UserList, UserShown
+from broker.management.operator_log import log_action
 from broker.management.ports import Broker
 from broker.management.problems import Refused
 
@@ -59,7 +59,7 @@ class BrokerCalls:
                 "not-replicated", "the journal of this broker is in files, so no other broker can take it over"
             )
         self._broker.hand_over()
-        told(request, "replication.handing_over")
+        log_action(request, "replication.handing_over")
         return await self.status()
 
     async def users(self, limit: Limit = LIMIT_DEFAULT, after: After = "") -> UserList:
@@ -90,7 +90,7 @@ class BrokerCalls:
         except EngineError as refusal:  # what came before it is replayed
             stopped = str(refusal)
         if task is None:
-            told(request, "journal.replayed", replay=wanted.name, messages=done.replayed, stopped=stopped)
+            log_action(request, "journal.replayed", replay=wanted.name, messages=done.replayed, stopped=stopped)
         else:
             looked_at = done.replayed + sum(done.refused.values())
             self._engine.tasks.stepped(task, looked_at=looked_at, moved=done.replayed, refused=done.refused)

@@ -15,10 +15,10 @@ from broker.engine.model.errors import NotFound
 from broker.management.callers import consumer_of, managed
 from broker.management.calls import CallerAccess, Calls, anybody, whole
 from broker.management.cursors import after_number
-from broker.management.deeds import told, told_to_client
 from broker.management.models.base import LIMIT_DEFAULT, After, Id, Limit, Reason
 from broker.management.models.broker import ConnectionList, ConnectionShown, connection_shown
 from broker.management.models.queues import ConsumerList, ConsumerShown, consumer_shown
+from broker.management.operator_log import closing_text, log_action
 from broker.management.ports import Broker
 
 
@@ -47,8 +47,8 @@ class ConnectionCalls:
         if connected is None:
             raise NotFound(f"connection {id} does not exist")
         self._broker.tick.enter()
-        connected.dismiss(told_to_client(reason))
-        told(request, "connection.dismissed", connection=connected.id, client=connected.remote)
+        connected.dismiss(closing_text(reason))
+        log_action(request, "connection.dismissed", connection=connected.id, client=connected.remote)
         return connection_shown(connected)
 
 
@@ -97,6 +97,6 @@ class ConsumerCalls:
         consumer = self._consumer(access, id)
         shown = consumer_shown(consumer)
         self._broker.tick.enter()
-        self._engine.consumers.dismiss(consumer, told_to_client(reason))
-        told(request, "consumer.dismissed", consumer=consumer.id, queue=consumer.queue.name)
+        self._engine.consumers.dismiss(consumer, closing_text(reason))
+        log_action(request, "consumer.dismissed", consumer=consumer.id, queue=consumer.queue.name)
         return shown

@@ -10,13 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from broker.management.calls import Calls, whole
-from broker.management.deeds import told
 from broker.management.definitions.exporting import Exporting
 from broker.management.definitions.importing import Importing
 from broker.management.durable import durable
 from broker.management.models.base import Flag
 from broker.management.models.definitions import Definitions, DefinitionsImported
 from broker.management.names import Names
+from broker.management.operator_log import log_action
 from broker.management.ports import Broker
 
 #: Bytes of a document to import: 1,000 queues, with selectors.  It is parsed within some 20 ms.
@@ -50,6 +50,6 @@ class DefinitionCalls:
 
         Address settings, permissions and users are in files, so the answer only says how they differ.
         """
-        changes = await Importing(self._broker, partial(told, request), dry_run=dry_run).run(body)
+        changes = await Importing(self._broker, partial(log_action, request), dry_run=dry_run).run(body)
         await durable(self._broker.engine)
         return DefinitionsImported(dry_run=dry_run, changes=changes)

@@ -10,7 +10,6 @@ from starlette.requests import Request
 from broker.management.callers import manages_divert, require_address, require_divert
 from broker.management.calls import CallerAccess, Calls, anybody
 from broker.management.cursors import after_name
-from broker.management.deeds import told
 from broker.management.durable import durable
 from broker.management.models.base import LIMIT_DEFAULT, After, Limit, Name
 from broker.management.models.diverts import (
@@ -22,6 +21,7 @@ from broker.management.models.diverts import (
     divert_shown,
     new_divert,
 )
+from broker.management.operator_log import log_action
 from broker.management.ports import Broker
 
 
@@ -55,7 +55,7 @@ class DivertCalls:
         operators = self._engine.operators
         operators.add_divert(divert)
         forwarding = ", ".join(divert.forwarding)
-        told(request, "divert.made", divert=divert.name, address=divert.address, forwarding=forwarding)
+        log_action(request, "divert.made", divert=divert.name, address=divert.address, forwarding=forwarding)
         await durable(self._engine)
         return divert_made(divert, operators.lacking_queues(divert))
 
@@ -63,7 +63,7 @@ class DivertCalls:
         """Delete a divert; answered once that is on disk."""
         self._broker.tick.enter()
         self._engine.operators.remove_divert(name)
-        told(request, "divert.deleted", divert=name)
+        log_action(request, "divert.deleted", divert=name)
         await durable(self._engine)
         return DivertDeleted(divert=name)
 

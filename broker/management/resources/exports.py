@@ -21,7 +21,6 @@ from broker.management.callers import require_queue
 from broker.management.calls import CallerAccess, Calls, whole
 from broker.management.client_tasks import turn
 from broker.management.cursors import cursor, place
-from broker.management.deeds import told
 from broker.management.durable import durable
 from broker.management.models.base import ID_MAX, LIMIT_DEFAULT, After, Limit, MessageId, Name, UploadId, number
 from broker.management.models.messages import (
@@ -31,6 +30,7 @@ from broker.management.models.messages import (
     Upload,
     UploadPiece,
 )
+from broker.management.operator_log import log_action
 from broker.management.ports import Broker
 from broker.management.problems import Refused
 from broker.management.resources.messages import Selector
@@ -164,7 +164,7 @@ class ExportCalls:
         for upload in wanted.uploads:
             self._uploads.end(upload)
         if task is None:
-            told(request, "queue.imported", target=wanted.target, messages=done.inserted)
+            log_action(request, "queue.imported", target=wanted.target, messages=done.inserted)
         else:
             count = len(wanted.messages)
             refused = {KNOWN: count} if done.known else done.refused

@@ -6,10 +6,10 @@ from starlette.requests import Request
 
 from broker.management.calls import Calls, whole
 from broker.management.cursors import after_name
-from broker.management.deeds import told
 from broker.management.durable import durable
 from broker.management.models.base import LIMIT_DEFAULT, After, Limit, Name
 from broker.management.models.links import LinkList, LinkShown, Resolution, Resolved, link_shown
+from broker.management.operator_log import log_action
 from broker.management.ports import Broker
 
 
@@ -63,7 +63,7 @@ class LinkCalls:
         return self._steered(request, name, "pause")
 
     def _steered(self, request: Request, name: str, verb: str) -> LinkShown:
-        told(request, "link.operated", link=name, verb=verb)
+        log_action(request, "link.operated", link=name, verb=verb)
         return link_shown(self._engine, self._broker.links.find(name))
 
     async def resolve(self, request: Request, name: Name, route: Name, body: Resolution) -> Resolved:
@@ -71,7 +71,7 @@ class LinkCalls:
         self._broker.tick.enter()
         messages = self._broker.links.resolve(name, route, discard=body.discard)
         verb = "discard" if body.discard else "resend"
-        told(request, "link.operated", link=name, route=route, verb=verb, messages=messages)
+        log_action(request, "link.operated", link=name, route=route, verb=verb, messages=messages)
         await durable(self._engine)
         link = link_shown(self._engine, self._broker.links.find(name))
         return Resolved(messages=messages, discarded=body.discard, link=link)

@@ -12,7 +12,6 @@ from broker.engine.model.row import kebab
 from broker.management.callers import managed, require_address, require_queue
 from broker.management.calls import CallerAccess, Calls, anybody
 from broker.management.cursors import after_name
-from broker.management.deeds import told
 from broker.management.durable import durable
 from broker.management.models.base import LIMIT_DEFAULT, After, Force, Internal, Limit, Name, Search
 from broker.management.models.queues import (
@@ -26,6 +25,7 @@ from broker.management.models.queues import (
 )
 from broker.management.models.settings import asked
 from broker.management.names import Names
+from broker.management.operator_log import log_action
 from broker.management.ports import Broker
 from store.counted import counted
 
@@ -87,7 +87,7 @@ class QueueCalls:
         )
         self._broker.tick.enter()
         queue = self._engine.operators.make_queue(wanted)
-        told(request, "queue.made", queue=queue.name, address=queue.address.name)
+        log_action(request, "queue.made", queue=queue.name, address=queue.address.name)
         await durable(self._engine)
         return self._shown(queue)
 
@@ -98,9 +98,9 @@ class QueueCalls:
         self._broker.tick.enter()
         if attributes and self._engine.operators.change(queue, attributes):
             shown = ", ".join(f"{kebab(field)}={value}" for field, value in attributes.items())
-            told(request, "queue.changed", queue=queue.name, attributes=shown)
+            log_action(request, "queue.changed", queue=queue.name, attributes=shown)
         if paused is not None and self._engine.operators.pause(queue, paused=paused):
-            told(request, "queue.paused" if paused else "queue.resumed", queue=queue.name)
+            log_action(request, "queue.paused" if paused else "queue.resumed", queue=queue.name)
         await durable(self._engine)
         return self._shown(queue)
 
@@ -116,7 +116,7 @@ class QueueCalls:
             raise AlreadyInUse(f"queue {queue.name} has {counted(messages, 'message')}: start a task to delete it")
         self._broker.tick.enter()
         self._engine.operators.delete_queue(queue, with_messages=force)
-        told(request, "queue.deleted", queue=queue.name, messages=messages)
+        log_action(request, "queue.deleted", queue=queue.name, messages=messages)
         await durable(self._engine)
         return QueueDeleted(queue=queue.name, messages=messages)
 

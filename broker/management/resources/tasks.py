@@ -14,10 +14,10 @@ from broker.management.callers import knows_task, require_new_task, require_task
 from broker.management.calls import CallerAccess, Calls, anybody
 from broker.management.client_tasks import turn
 from broker.management.cursors import cursor, place
-from broker.management.deeds import told, who
 from broker.management.durable import durable
 from broker.management.models.base import ID_MAX, LIMIT_DEFAULT, After, Limit, TaskId, Wait
 from broker.management.models.tasks import ExportedIds, NewTask, Removed, TaskEnd, TaskList, TaskShown, task_shown
+from broker.management.operator_log import caller_fields, log_action
 from broker.management.ports import Broker
 
 #: Bytes of a request to start a task: 1,000 ids, and a body of some hundred KiB for edited messages.
@@ -90,7 +90,7 @@ class TaskCalls:
         fails when its client makes no step for 15 minutes, and when the broker stops.
         """
         self._broker.tick.enter()
-        task = self._engine.tasks.start(body.request(who(request, access), access.identity))
+        task = self._engine.tasks.start(body.request(caller_fields(request, access), access.identity))
         await durable(self._engine)
         return task_shown(task)
 
@@ -133,8 +133,8 @@ class TaskCalls:
         self._broker.tick.enter()
         self._engine.tasks.steer(task, verb)
         if verb is TaskVerb.CANCEL:
-            told(request, "task.cancelled", **task.about)
+            log_action(request, "task.cancelled", **task.about)
         else:
-            told(request, "task.paused" if verb is TaskVerb.PAUSE else "task.resumed", **task.about)
+            log_action(request, "task.paused" if verb is TaskVerb.PAUSE else "task.resumed", **task.about)
         await durable(self._engine)
         return task_shown(task)

@@ -27,13 +27,13 @@ OPERATOR_CHARS_MAX: Final = 200
 REPORT: Final = "report"
 
 
-def told(request: Request, code: str, **fields: str | int) -> None:
+def log_action(request: Request, code: str, **fields: str | int) -> None:
     """Log what an operator did, with the fields of the caller."""
     report: Report = getattr(request.state, REPORT)
-    report(code, **fields, **who(request, getattr(request.state, ACCESS)))
+    report(code, **fields, **caller_fields(request, getattr(request.state, ACCESS)))
 
 
-def who(request: Request, access: Access) -> dict[str, str]:
+def caller_fields(request: Request, access: Access) -> dict[str, str]:
     """The caller, for the log."""
     client = request.client
     caller = {"token": TOKEN_FILE} if access is UNRESTRICTED else {"user": access.user}
@@ -43,6 +43,6 @@ def who(request: Request, access: Access) -> dict[str, str]:
     return caller | {"remote": f"{client.host}:{client.port}" if client else "unknown"}
 
 
-def told_to_client(reason: str) -> str:
+def closing_text(reason: str) -> str:
     """The message to a client that an operator disconnects, printable because some protocols require it."""
     return f"closed by an operator: {printable(reason)}" if reason else "closed by an operator"
