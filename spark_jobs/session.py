@@ -118,7 +118,7 @@ def spark_session(
             directory = Path(stack.enter_context(temporary))
             if gives_way():
                 stack.enter_context(jvm.environment(_PATIENCE))
-            with _told(), jvm.interrupts_left_alone() if interrupts_end else nullcontext():
+            with _start_errors(), jvm.interrupts_left_alone() if interrupts_end else nullcontext():
                 spark = _start(app, master, dict(conf or {}), directory, quiet=quiet, brief=brief)
             stack.push(jvm.end_after_interrupt)
             stack.callback(_stop, spark)
@@ -126,7 +126,7 @@ def spark_session(
             progress.say("Working")
             progress.watch(spark.sparkContext.statusTracker())
             stack.callback(progress.watch, None)
-        stack.enter_context(_interrupts_told())
+        stack.enter_context(_interrupts_first())
         yield spark
 
 
@@ -203,7 +203,7 @@ def _stop(spark: SparkSession) -> None:
 
 
 @contextmanager
-def _interrupts_told() -> Iterator[None]:
+def _interrupts_first() -> Iterator[None]:
     """Report Ctrl-C and SIGTERM as such.
 
     They may end Java as well; PySpark's calls during the exit then fail, and would be reported instead.
@@ -222,7 +222,7 @@ def _interrupts_told() -> Iterator[None]:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _start_errors() -> Iterator[None]:
     """Turn exceptions at the start of Spark into NoSpark with one sentence instead of a page.
 
     PySpark converts Java's exceptions only after the first start.

@@ -410,21 +410,21 @@ class Bodies:
 
     def abort(self, upload: Upload) -> None:
         """Abort an upload that will never be complete."""
-        upload.changed = _nobody
+        upload.changed = _ignore
         self._submit(Abort(upload))
 
     def collect(self) -> None:
         """Update the uploads from the writer's results, and call their `changed`.  Call within a tick."""
         results = self._files.results
-        told: dict[Upload, None] = {}
+        changed: dict[Upload, None] = {}
         while results:
             upload, nbytes, reference = results.popleft()
             upload.pending -= nbytes
             upload.reference = reference
-            told[upload] = None
-            if reference is not None and upload.changed is _nobody:
+            changed[upload] = None
+            if reference is not None and upload.changed is _ignore:
                 self._submit(Drop([upload.id]))  # aborted when its last part had been submitted already
-        for upload in told:
+        for upload in changed:
             upload.changed()
 
     def finished(self, upload: Upload) -> LargeBody:
@@ -444,5 +444,5 @@ def to_read(files: BodyFiles) -> Bodies:
     return Bodies(files, submit, lambda: 0)
 
 
-def _nobody() -> None:
+def _ignore() -> None:
     pass

@@ -21,7 +21,7 @@ from store.record_tables import TABLES, unpack_numbers
 RawRecord = tuple[int, int, int, int, bytes, int]
 
 #: The end of a segment, if the segment that names it does not give it.
-UNTOLD: Final = -1
+UNSTATED: Final = -1
 
 
 @dataclass(slots=True)
@@ -163,14 +163,14 @@ class Opened:
 
     @property
     def ends(self) -> dict[int, int]:
-        """The position behind the last record of each of these segments, UNTOLD where it is not given.
+        """The position behind the last record of each of these segments, UNSTATED where it is not given.
 
         Raises RecordError.
         """
-        told = self.about.get("ends", {})
-        if not isinstance(told, dict):
+        ends = self.about.get("ends", {})
+        if not isinstance(ends, dict):
             raise RecordError("the member `ends` of an OPENED record is no object")
-        return {segment: told.get(str(segment), UNTOLD) for segment in self.segments}
+        return {segment: ends.get(str(segment), UNSTATED) for segment in self.segments}
 
 
 @dataclass(slots=True)

@@ -174,20 +174,21 @@ def _verify(files: Files, directory: str) -> Report:
         if found.broker_id:
             report.broker_id = report.broker_id or found.broker_id
             whole = found.status is Status.OK  # behind damage no position is known
-            _compare(report, found, previous, position, wanted.get(number, decode.UNTOLD) if whole else decode.UNTOLD)
+            stated_end = wanted.get(number, decode.UNSTATED) if whole else decode.UNSTATED
+            _compare(report, found, previous, position, stated_end)
             previous, position = (number, found.last_position + 1) if whole else (0, 0)
     report.bodies = check_bodies(files, directory, needed, contents=True)
     report.problems += [f"{body_path(directory, id)}: {why}" for id, why in report.bodies.wrong.items()]
     return report
 
 
-def _compare(report: Report, found: SegmentReport, previous: int, position: int, told: int) -> None:
+def _compare(report: Report, found: SegmentReport, previous: int, position: int, stated_end: int) -> None:
     """Check that a segment follows the others, and ends where the newest one says."""
     if found.broker_id != report.broker_id:
         _problem(report, found.path, 0, "the segment belongs to another broker")
     try:
         check_follows(found.path, found.number, found.first_position, previous, position)
-        check_end(found.path, found.used, found.last_position + 1, told)
+        check_end(found.path, found.used, found.last_position + 1, stated_end)
     except Corrupt as corrupt:
         _problem(report, corrupt.path, corrupt.offset, corrupt.what)
 
@@ -209,7 +210,7 @@ def _needed(source: SegmentDirectory, report: Report) -> dict[int, int]:
         return {}
     report.broker_id = recovery.broker_id.hex()
     report.closed = recovery.verdict.closed
-    return dict.fromkeys(recovery.segments, decode.UNTOLD) | recovery.told
+    return dict.fromkeys(recovery.segments, decode.UNSTATED) | recovery.stated_ends
 
 
 def _add(report: Report, segment: SegmentReport) -> None:

@@ -80,20 +80,20 @@ class Manifest:
             except (TypeError, ValueError):
                 self.unreadable += 1
 
-    def _add(self, told: Any) -> None:
+    def _add(self, line: Any) -> None:
         """Add a line, ignoring unknown members.  Raises TypeError, ValueError."""
-        if not isinstance(told, dict) or not isinstance(told.get("segment"), int):
+        if not isinstance(line, dict) or not isinstance(line.get("segment"), int):
             raise ValueError("not about a segment")
-        if "removed" in told:
-            if "through" in told:
-                self.runs.append((range(told["segment"], int(told["through"]) + 1), str(told["removed"])))
+        if "removed" in line:
+            if "through" in line:
+                self.runs.append((range(line["segment"], int(line["through"]) + 1), str(line["removed"])))
             else:
-                self.removed[told["segment"]] = str(told["removed"])
+                self.removed[line["segment"]] = str(line["removed"])
             return
-        if not all(isinstance(told.get(name), type) for name, type in _TYPES.items()):
+        if not all(isinstance(line.get(name), type) for name, type in _TYPES.items()):
             raise ValueError("not all that is known of a kept segment")
-        members: dict[str, Any] = {name: told[name] for name in _TYPES}
-        self.kept[told["segment"]] = KeptSegment(**members)
+        members: dict[str, Any] = {name: line[name] for name in _TYPES}
+        self.kept[line["segment"]] = KeptSegment(**members)
 
 
 _TYPES: Final = {each.name: str if each.name == "broker_id" else int for each in fields(KeptSegment)}

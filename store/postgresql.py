@@ -15,7 +15,7 @@ from psycopg.pq import ExecStatus, Format
 from store.database import Head, Lease, Row
 from store.errors import DatabaseUnfit
 from store.log import Place
-from store.postgresql_server import Connection, PostgresSettings, Server, told
+from store.postgresql_server import Connection, PostgresSettings, Server, error_text
 from store.segment import SEGMENT_HEADER_BYTES, decode_header
 
 #: The layout of the tables.
@@ -89,8 +89,8 @@ class Postgres(_OnServer):
                 found = self._server.one(connection, "SELECT format FROM {schema}.head")
             except errors.InsufficientPrivilege as error:
                 raise DatabaseUnfit(
-                    f"PostgreSQL: {told(error)}: all objects in schema {schema} must belong to the user of the dsn; if"
-                    " the schema is missing, have an administrator run"
+                    f"PostgreSQL: {error_text(error)}: all objects in schema {schema} must belong to the user of the"
+                    " dsn; if the schema is missing, have an administrator run"
                     f" CREATE SCHEMA {schema} AUTHORIZATION {connection.info.user}"
                 ) from error
             if found[0] != FORMAT:

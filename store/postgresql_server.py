@@ -114,7 +114,7 @@ class Server:
             try:
                 self._connection = self._connect()
             except psycopg.Error as error:
-                raise Unavailable(f"connecting to PostgreSQL: {told(error)}") from error
+                raise Unavailable(f"connecting to PostgreSQL: {error_text(error)}") from error
         connection = self._connection
         try:
             yield connection
@@ -125,10 +125,10 @@ class Server:
             broken = last or error.sqlstate is None or connection.broken or connection.closed
             self.close()
             if broken:
-                raise Doubtful(f"the connection to PostgreSQL broke: {told(error)}") from error
+                raise Doubtful(f"the connection to PostgreSQL broke: {error_text(error)}") from error
             if isinstance(error, _PASSING):
-                raise Unavailable(f"PostgreSQL: {told(error)}") from error
-            raise LogFailed(f"PostgreSQL: {told(error)}") from error
+                raise Unavailable(f"PostgreSQL: {error_text(error)}") from error
+            raise LogFailed(f"PostgreSQL: {error_text(error)}") from error
 
     def _connect(self) -> Connection:
         settings = self.settings
@@ -285,7 +285,7 @@ class Server:
     def _not_looked(self, error: psycopg.Error) -> Doubtful:
         """Return the error for a commit that has returned, but could not be checked."""
         self.close()
-        return Doubtful(f"PostgreSQL: {told(error)}")
+        return Doubtful(f"PostgreSQL: {error_text(error)}")
 
     def _judge(self, standbys: str) -> None:
         """See `_look`; `standbys`: those named after the commit."""
@@ -337,7 +337,7 @@ def _next(connection: PGconn, server: poll) -> PGresult | None:
     return connection.get_result()
 
 
-def told(error: psycopg.Error) -> str:
+def error_text(error: psycopg.Error) -> str:
     """Return the message of libpq or the server, in one line."""
     primary = error.diag.message_primary
     return primary or " ".join(str(error).split()) or type(error).__name__

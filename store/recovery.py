@@ -66,8 +66,8 @@ class Recovery:
     """The verdict, and every valid record.  Raises Corrupt, and the errors of the source.
 
     `leftovers` are segments that were trimmed but are still there.
-    `told` has the positions where older segments ended, according to the newest one; `ends` those where the segments
-    that were read ended; `sizes` their bytes.
+    `stated_ends` has the positions where older segments ended, according to the newest one; `ends` those where the
+    segments that were read ended; `sizes` their bytes.
     Not `strict`: a missing segment is not an error until its records are read.
     """
 
@@ -78,7 +78,7 @@ class Recovery:
         self.broker_id = b""
         self.segments: list[int] = []
         self.leftovers: list[int] = []
-        self.told: dict[int, int] = {}
+        self.stated_ends: dict[int, int] = {}
         self.ends: dict[int, int] = {}
         self.sizes: dict[int, int] = {}
         self._newest: Segment | None = None  # until its records have been read
@@ -121,8 +121,8 @@ class Recovery:
                 segment = self._read(number)
             later.add(number)
             if segment.found.entries:
-                self.told = named_segments(segment)
-                return later | self.told.keys()
+                self.stated_ends = named_segments(segment)
+                return later | self.stated_ends.keys()
         return later
 
     def records(self) -> Iterator[RawRecord]:
@@ -136,7 +136,9 @@ class Recovery:
             if number != self.verdict.segment:
                 segment.check_undamaged()
             check_follows(segment.path, number, segment.header.first_position, previous, position)
-            check_end(segment.path, segment.found.end, segment.found.position, self.told.get(number, decode.UNTOLD))
+            check_end(
+                segment.path, segment.found.end, segment.found.position, self.stated_ends.get(number, decode.UNSTATED)
+            )
             self.ends[number] = segment.found.position
             self.sizes[number] = len(segment.data) if number != self.verdict.segment else segment.found.end
             yield from segment.records()
@@ -153,7 +155,7 @@ class Recovery:
 def named_segments(segment: Segment) -> dict[int, int]:
     """The older segments that this one names as needed, each with the position behind its last record.
 
-    The position is UNTOLD if older software began this segment.  Raises Corrupt.
+    The position is UNSTATED if older software began this segment.  Raises Corrupt.
     """
     named: dict[int, int] = {}
     trims = any(type == RecordType.TRIMMED for type, _ in segment.count_types())
@@ -177,10 +179,10 @@ def check_follows(path: str, segment: int, first: int, previous: int, position: 
         raise Corrupt(path, 0, f"the segment begins at position {first} where {position} must follow")
 
 
-def check_end(path: str, offset: int, position: int, told: int) -> None:
+def check_end(path: str, offset: int, position: int, stated: int) -> None:
     """Check that a segment ends where the newest one says.  Raises Corrupt."""
-    if told not in (decode.UNTOLD, position):
-        raise Corrupt(path, offset, f"the segment ends at position {position} instead of {told}: its end is missing")
+    if stated not in (decode.UNSTATED, position):
+        raise Corrupt(path, offset, f"the segment ends at position {position} instead of {stated}: its end is missing")
 
 
 def torn_bytes(segment: Segment) -> int:

@@ -137,12 +137,12 @@ def _read(source: SegmentDirectory, number: int, made: Plan) -> Salvage | None:
 def _needed(source: SegmentDirectory, saved: dict[int, Salvage | None]) -> dict[int, int]:
     """The segments that there must be: those that the newest one with such a record names, and all after it.
 
-    Each has the position behind its last record, UNTOLD if that is unknown.
+    Each has the position behind its last record, UNSTATED if that is unknown.
     """
     later: dict[int, int] = {}
     for number in sorted(saved, reverse=True):
         each = saved[number]
-        later[number] = decode.UNTOLD
+        later[number] = decode.UNSTATED
         if each is None:
             continue
         named: dict[int, int] | None = None
@@ -187,8 +187,8 @@ def _join(segments: list[Salvage], ends: dict[int, int], made: Plan) -> None:
     if last.cut and last.data.count(0, last.end) < len(last.data) - last.end:
         made.losses.append(Loss(last.number, last.end, last.position, -1, NOTHING_BEHIND))
     # The losses of a segment with an unknown beginning are known now if those of its neighbours are.
-    told = {loss.segment for each in segments for loss in each.losses}
-    made.losses = [loss for loss in made.losses if loss.segment not in told]
+    known = {loss.segment for each in segments for loss in each.losses}
+    made.losses = [loss for loss in made.losses if loss.segment not in known]
 
 
 # -- the segment at the end ------------------------------------------------------------------------------------------

@@ -143,14 +143,14 @@ class Retention:
         if not self._synced:
             with closing(files.open(path)) as file:
                 file.sync()
-        told = _describe(files, path, self.extents.get(segment))
+        described = _describe(files, path, self.extents.get(segment))
         lines = [
             manifest.removed_line(gone[0], manifest.GONE, through=gone[-1])
             for gone in _gone_above(files, directory, segment)
         ]
-        day = f"{directory}/{DIRECTORY}/{day_name(told.created)}"
+        day = f"{directory}/{DIRECTORY}/{day_name(described.created)}"
         files.make_dir(day)
-        manifest.append(files, day, [*lines, manifest.kept_line(told)])
+        manifest.append(files, day, [*lines, manifest.kept_line(described)])
         files.rename(path, f"{day}/{segment_name(segment)}")
         files.sync_dir(day)
         files.sync_dir(directory)
@@ -163,7 +163,7 @@ class Retention:
             files.remove(SegmentDirectory(files, directory).path(segment))
 
         if days:
-            _tell_and(remove, files, days[-1], [manifest.removed_line(segment, manifest.OFF)])
+            _record_and(remove, files, days[-1], [manifest.removed_line(segment, manifest.OFF)])
         else:
             remove()
         files.sync_dir(directory)
@@ -264,20 +264,20 @@ def _let_go(files: Files, paths: Sequence[str], old: Collection[str], *, newest:
         for path in paths:
             files.remove(path)
 
-    _tell_and(remove, files, newest, lines)
+    _record_and(remove, files, newest, lines)
     for day in dict.fromkeys(path.rpartition("/")[0] for path in paths):
         files.sync_dir(day)  # a segment must not reappear once the lines are removed with the last day
 
 
-def _tell_and(remove: Callable[[], None], files: Files, day: str, lines: Sequence[bytes]) -> None:
+def _record_and(remove: Callable[[], None], files: Files, day: str, lines: Sequence[bytes]) -> None:
     """Write the manifest's lines about a removal, then remove.
 
     On a full disk the order is reversed, as the removal makes room; if there is none even then, an audit will report
     the segments as missing.
     """
-    told = _append_if_room(files, day, lines)
+    written = _append_if_room(files, day, lines)
     remove()
-    if not told:
+    if not written:
         _append_if_room(files, day, lines)
 
 

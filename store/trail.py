@@ -182,10 +182,10 @@ def _facts_of(found: decode.Speaking) -> dict[str, Any]:
         return {"kind": StepKind.SCHEDULED, "scheduled": found.due}
     if isinstance(found, decode.Inflight):
         return {"kind": StepKind.IN_FLIGHT}
-    told = {"new_id": found.new_id, "address": found.address, "attempts": found.attempts, "sent": found.enqueued}
+    members = {"new_id": found.new_id, "address": found.address, "attempts": found.attempts, "sent": found.enqueued}
     if isinstance(found, decode.Expired):
-        told |= {"expiration": found.expiration, "consumers": found.consumers}
-        return {"kind": StepKind.EXPIRED, "reason": DeadLetterReason.EXPIRED.word, **told}
-    told |= {"text": found.text, "first_failure": found.first_failure}
-    told |= {"client": found.client, "remote": found.remote, "user": found.user}
-    return {"kind": StepKind.DIED, "reason": DeadLetterReason(found.reason).word, **told}
+        members |= {"expiration": found.expiration, "consumers": found.consumers}
+        return {"kind": StepKind.EXPIRED, "reason": DeadLetterReason.EXPIRED.word, **members}
+    members |= {"text": found.text, "first_failure": found.first_failure}
+    members |= {"client": found.client, "remote": found.remote, "user": found.user}
+    return {"kind": StepKind.DIED, "reason": DeadLetterReason(found.reason).word, **members}

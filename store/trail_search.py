@@ -90,7 +90,7 @@ class _Search:
             number = min(wanted)
             new = self._look(number, wanted.pop(number))
         self._segments.forget()
-        return self._told(numbers)
+        return self._trail(numbers)
 
     def _look(self, number: int, ids: set[int]) -> set[int]:
         """Collect a segment's records about these ids and those that they lead to in it.  Returns the latter."""
@@ -99,12 +99,12 @@ class _Search:
         path = self._segments.path(number)
         data = self._segments.data(number)
         if not data:
-            self._tell(f"segment {number} went while the journal was read")
+            self._add_problem(f"segment {number} went while the journal was read")
             return set()
         try:
             haystack = _Haystack(path, number, data, newest=number == self._segments.newest, rest=self._rest)
         except BadHeader as bad:
-            self._tell(f"{path} is damaged: {bad}")
+            self._add_problem(f"{path} is damaged: {bad}")
             return set()
         led_to: set[int] = set()
         passes = 0
@@ -123,7 +123,7 @@ class _Search:
         self._problems |= haystack.problems
         return led_to
 
-    def _tell(self, problem: str) -> None:
+    def _add_problem(self, problem: str) -> None:
         self._problems[problem] = None
 
     def _read(self, haystack: _Haystack, entry: EntryHead, ids: set[int]) -> set[int]:
@@ -144,27 +144,27 @@ class _Search:
                 for found in steps_of(raw, ids | led_to):
                     self._found[(found.step.position, found.step.message)] = found
         except (Corrupt, RecordError) as wrong:
-            self._tell(f"{haystack.path}: an entry at byte {entry.offset} cannot be read: {wrong}")
+            self._add_problem(f"{haystack.path}: an entry at byte {entry.offset} cannot be read: {wrong}")
         return led_to
 
     # -- the result ------------------------------------------------------------------------------------------------
 
-    def _told(self, numbers: list[int]) -> Trail:
+    def _trail(self, numbers: list[int]) -> Trail:
         found = [self._found[key] for key in sorted(self._found)]
         self._learn_names(found)
         if len(self._ids) > IDS_MAX:
-            self._tell(f"the message had more than {IDS_MAX} ids: the others were not looked for")
+            self._add_problem(f"the message had more than {IDS_MAX} ids: the others were not looked for")
         if len(found) > STEPS_MAX:
-            self._tell(f"the journal has {len(found)} records about it: the first {STEPS_MAX} are told")
+            self._add_problem(f"the journal has {len(found)} records about it: the first {STEPS_MAX} are told")
         ids = sorted(self._ids)[:IDS_MAX] if found else []
         lost = sorted({*ids} - {each.step.message for each in found if _tells_of_start(each)})
         if lost:
-            told = ", ".join(map(str, lost))
-            self._tell(f"the journal no longer has the records that stored these ids of the message: {told}")
+            missing = ", ".join(map(str, lost))
+            self._add_problem(f"the journal no longer has the records that stored these ids of the message: {missing}")
         left = [each.step.reason for each in found if each.step.kind is StepKind.LEFT]
         places, vanished = _places(found, self._names, self._in_use)
         for place in vanished:
-            self._tell(f"the journal no longer has the record of how message {place.message} left {place.queue}")
+            self._add_problem(f"the journal no longer has the record of how message {place.message} left {place.queue}")
         return Trail(
             ids,
             [each.named(self._names) for each in found[:STEPS_MAX]],

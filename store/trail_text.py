@@ -12,12 +12,12 @@ from store.trail import StepKind, TrailStep
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def told(step: TrailStep) -> str:
+def sentence(step: TrailStep) -> str:
     """A step as a sentence."""
-    return _TELL[step.kind](step)
+    return _SENTENCES[step.kind](step)
 
 
-def told_unknown(id: int, next_id: int, problems: Sequence[str] = ()) -> str:
+def unknown_sentence(id: int, next_id: int, problems: Sequence[str] = ()) -> str:
     """Why nothing is known of a message; ids from `next_id` on were never used, `problems` are the trail's."""
     if id >= next_id:
         return f"there never was a message {id}: ids count from 1, and this broker's have come to {next_id - 1} so far"
@@ -69,7 +69,7 @@ def _successor(step: TrailStep) -> str:
     return f"lives on as {step.new_id}" if step.new_id else "nothing is left of it"
 
 
-_TELL: Final[Mapping[StepKind, Callable[[TrailStep], str]]] = {
+_SENTENCES: Final[Mapping[StepKind, Callable[[TrailStep], str]]] = {
     StepKind.STORED: _stored,
     StepKind.COPIED: _stored,
     StepKind.LEFT: lambda step: f"left: {step.reason}",

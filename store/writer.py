@@ -124,7 +124,7 @@ class InlineWriter:
         self._worker = Worker(log, self._durable.append)
         self._items: list[Work] = []
         self._wanted = 0
-        self._told = False
+        self._reported = False
         self.error: Exception | None = None
 
     def submit(self, work: Work) -> None:
@@ -147,8 +147,8 @@ class InlineWriter:
         self._durable.clear()
         for ticket in durable:
             self._announce(ticket)
-        if self.error is not None and not self._told:
-            self._told = True
+        if self.error is not None and not self._reported:
+            self._reported = True
             self._failed(self.error)
 
     def _work(self) -> None:

@@ -124,8 +124,8 @@ def print_records(
 
 
 def _readable(line: inspect.Line) -> str:
-    told = " ".join(f"{name}={cut(_value(value), FIELD_CHARS_MAX)}" for name, value in line.fields.items())
-    return f"{line.position} {time_shown(line.timestamp)} {line.segment}:{line.offset} {line.type} {told}"
+    fields = " ".join(f"{name}={cut(_value(value), FIELD_CHARS_MAX)}" for name, value in line.fields.items())
+    return f"{line.position} {time_shown(line.timestamp)} {line.segment}:{line.offset} {line.type} {fields}"
 
 
 def _value(value: object) -> str:

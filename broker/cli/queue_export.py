@@ -276,14 +276,14 @@ def export_(
                 pass
         count = min(steps.shown["moved"], limit or steps.shown["moved"])
         click.echo(f"{counted(count, 'message')} would be written")
-        return _end(_told_missing(missing))
+        return _end(_missing_problems(missing))
     if bodies is not None:
         with driven(remote, asked) as steps:
             _write_bodies(remote, steps, name, bodies, ids, limit, missing)
-        return _end(_told_missing(missing))
+        return _end(_missing_problems(missing))
     lines = _begun(to)
     export = _Export(remote, name, lines, remove=remove)
-    told: list[str] = []
+    problems: list[str] = []
     failed = True
     try:
         with driven(remote, asked | {"remove": remove}) as steps, progress_bar("messages", hidden=to is None) as bar:
@@ -293,36 +293,36 @@ def export_(
         failed = False
     except KeyboardInterrupt:
         export.undo()
-        told.append("interrupted: the file has whole messages only")
+        problems.append("interrupted: the file has whole messages only")
     except Failure:
         export.undo()
         _say(export.done, to, remove=remove)
         raise
     except OSError as error:
         export.undo()
-        told.append(f"{to or 'the output'} cannot be written: {error.strerror}")
+        problems.append(f"{to or 'the output'} cannot be written: {error.strerror}")
     finally:
         lines.close(needless=failed and not export.done.exported)
     _say(export.done, to, remove=remove)
-    told += why_they_stay(
+    problems += why_they_stay(
         export.done.stay,
         "was taken by consumers, or stays, and is in the file too",
         "were taken by consumers, or stay, and are in the file too",
     )
     if export.done.gone:
-        told.append(f"{counted(export.done.gone, *_GONE)} not in the file")
+        problems.append(f"{counted(export.done.gone, *_GONE)} not in the file")
     if export.done.held:
-        told.append(counted(export.done.held, *HELD))
-    _end(told + _told_missing(missing))
+        problems.append(counted(export.done.held, *HELD))
+    _end(problems + _missing_problems(missing))
 
 
-def _end(told: list[str]) -> None:
+def _end(problems: list[str]) -> None:
     """Raises Failure if there is anything to tell."""
-    if told:
-        raise Failure(PARTIAL, *told)
+    if problems:
+        raise Failure(PARTIAL, *problems)
 
 
-def _told_missing(missing: list[int]) -> list[str]:
+def _missing_problems(missing: list[int]) -> list[str]:
     return why_they_stay({GONE: len(missing)} if missing else {}, "was not exported", "were not exported")
 
 

@@ -183,7 +183,7 @@ def import_(file: IO[bytes], target: str, name: str, rate: int | None, dry_run: 
     lines = _Lines(file, remote, dry_run=dry_run)
     name = name or lines.name()
     asked = {"kind": "import", "name": name, "target": target, "rate": rate or 0, "dry_run": dry_run}
-    told: list[str] = []
+    problems: list[str] = []
     try:
         with driven(remote, asked | {"total": lines.count()}) as steps, progress_bar("bytes") as bar:
             sender = _Sender(remote, steps, name, done, named=bool(target))
@@ -193,7 +193,7 @@ def import_(file: IO[bytes], target: str, name: str, rate: int | None, dry_run: 
                 bar.update(max(at - bar.pos, 0))
     except KeyboardInterrupt:
         lines.abandon()
-        told.append("interrupted; repeat the command: messages already imported are skipped")
+        problems.append("interrupted; repeat the command: messages already imported are skipped")
     except Failure as failure:
         again = ["repeat the command: messages already imported are skipped"] if done.imported and not dry_run else []
         raise Failure(failure.exit_code, failure.message, *again) from None
@@ -202,9 +202,9 @@ def import_(file: IO[bytes], target: str, name: str, rate: int | None, dry_run: 
         one, more = ("would be", "would be") if dry_run else ("was", "were")
         click.echo(f"{counted(done.imported, f'message {one}', f'messages {more}')} imported{known}")
     left = ("would not be imported",) * 2 if dry_run else ("was not imported", "were not imported")
-    told += why_they_stay(done.refused, *left)
-    if told:
-        raise Failure(PARTIAL, *told)
+    problems += why_they_stay(done.refused, *left)
+    if problems:
+        raise Failure(PARTIAL, *problems)
 
 
 def _size(file: IO[bytes]) -> int:

@@ -103,7 +103,7 @@ def replay(
     where = {name: options.pop(name) for name in ("config", "data", "url", "ca_file", "user", "token_file")}
     if directory is None:
         directory = data_directory(where["config"], where["data"])
-    with _told(), progress_bar("segments", hidden=dry_run) as bar:
+    with _errors_as_failures(), progress_bar("segments", hidden=dry_run) as bar:
 
         def progress(done: int, of: int) -> None:
             bar.length = of
@@ -132,7 +132,7 @@ def _reading(directory: Path, progress: Callable[[int, int], None], options: dic
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _errors_as_failures() -> Iterator[None]:
     """Turn errors of the journal into a Failure."""
     from broker.offline.parts import Unusable
 

@@ -87,9 +87,9 @@ def driven(remote: Remote, asked: dict[str, Any]) -> Iterator[Steps]:
     try:
         yield steps
     except BaseException as error:
-        told = error.message if isinstance(error, Failure) else str(error) or "its command was interrupted"
+        reason = error.message if isinstance(error, Failure) else str(error) or "its command was interrupted"
         with suppress(Failure):  # it has already ended, or the broker is gone
-            steps.end(told)
+            steps.end(reason)
         raise
     if not steps.shown:
         steps.end()

@@ -95,10 +95,10 @@ def summary(task: Task) -> str:
 
 def stays(task: Task) -> list[str]:
     """Sentences on how many messages stay, and why."""
-    told = []
+    sentences = []
     for why, count in task.progress.refused.items():
         found = reason(Kind.STAYS, why)
-        told.append(
+        sentences.append(
             f"{count:,} stayed: {why}." if found is None else f"{count:,} stayed: {found.meaning} {found.action}"
         )
-    return told
+    return sentences

@@ -10,7 +10,7 @@ from broker.engine.model.errors import NotFound
 from broker.engine.model.permissions import Permission
 from broker.management.callers import require_queue, require_whole
 from store.trail import Trail
-from store.trail_text import told
+from store.trail_text import sentence
 
 
 class TrailPages(Pages):
@@ -44,7 +44,7 @@ class TrailPages(Pages):
             "id": id,
             "found": found,
             "unknown": "" if found is None or found.steps else finder.unknown(id, found),
-            "steps": [] if found is None else [(step, told(step)) for step in found.steps],
+            "steps": [] if found is None else [(step, sentence(step)) for step in found.steps],
             "queues": self._desk.engine.queues,
         }
         return self._desk.page(visit, "trail.html", context)

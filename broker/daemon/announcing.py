@@ -61,9 +61,9 @@ class Announcer:
         """Announce READY and the address of the console."""
         line = _line(listening)
         console = self._console(listening)
-        told = {"console": console, "login": self._login()} if console else {}
-        self._log("ready", version=__version__, compiled=COMPILED, pid=os.getpid(), acceptors=line, **told)
-        line += f" pid={os.getpid()}" + (f" console={console} (log in with {told['login']})" if console else "")
+        access = {"console": console, "login": self._login()} if console else {}
+        self._log("ready", version=__version__, compiled=COMPILED, pid=os.getpid(), acceptors=line, **access)
+        line += f" pid={os.getpid()}" + (f" console={console} (log in with {access['login']})" if console else "")
         self._say(f"READY {line}", f"listening on {line}")
 
     def standby(self, listening: Sequence[Listening]) -> None:

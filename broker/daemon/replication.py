@@ -89,7 +89,7 @@ class Replication:
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[Owned | Exception] = loop.create_future()
 
-        def tell(result: Owned | Exception) -> None:
+        def announce(result: Owned | Exception) -> None:
             loop.call_soon_threadsafe(ended.set_result, result)
 
         name = self.log.copy_name() or self._new_name()
@@ -118,7 +118,7 @@ class Replication:
             make_broker=make_broker,
             keep_lease=keep_lease,
             check=self._database.check,
-            ended=tell,
+            ended=announce,
             report=self._outside.report,
             monotonic=self._outside.monotonic,
         )

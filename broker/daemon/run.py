@@ -37,7 +37,7 @@ from broker.daemon.server import Server
 from broker.daemon.signals import Signals
 from broker.daemon.standby import Owned
 from broker.daemon.standby_server import StandbyServer
-from broker.daemon.start_errors import START_ERRORS, tell
+from broker.daemon.start_errors import START_ERRORS, report_start_error
 from broker.daemon.systemd import Notifier
 from broker.daemon.tick_driver import TickDriver
 from broker.daemon.wiring import Broker, assemble, begin, recover, this_machine
@@ -46,7 +46,7 @@ from broker.management.runtime import Listening
 from broker.net.tasks import supervised
 from broker.reasons.exit_status import ExitStatus
 from broker.sessions.session import MOVED
-from broker.sessions.tick import described, told
+from broker.sessions.tick import described, traceback_text
 from store.errors import DatabaseUnfit, JournalError, LogFenced, LogUnknown
 from store.writer import WriterThread
 
@@ -293,7 +293,7 @@ class Daemon:
         ending.status = ExitStatus.DISK_FAILED
         ending.cause = str(error) if expected else described(error)
         self._give_up("the broker's disk has failed: unconfirmed messages may be lost", moved=False)
-        self._log("journal.failed", error=ending.cause, **({} if expected else {"traceback": told(error)}))
+        self._log("journal.failed", error=ending.cause, **({} if expected else {"traceback": traceback_text(error)}))
 
     def _step_down(self, why: str) -> None:
         """End this life as owner: another broker may own the journal, and nothing more can be confirmed here."""
@@ -306,12 +306,12 @@ class Daemon:
         self._give_up(MOVED, moved=True)
         self._log("replication.stepped_down", cause=why)
 
-    def _give_up(self, told: str, *, moved: bool) -> None:
+    def _give_up(self, why: str, *, moved: bool) -> None:
         """Write and confirm nothing more, and tell clients why.  `moved`: see Session."""
         self._ending.lost = True
         self._driver.abandon()
         if self._server is not None:
-            self._server.give_up(told, moved=moved)
+            self._server.give_up(why, moved=moved)
         self._ending.begun.set()
 
     def _cannot_start(self, error: Exception) -> ExitStatus:
@@ -319,7 +319,7 @@ class Daemon:
         if isinstance(error, LogFenced | LogUnknown):
             self._step_down(str(error))
         else:
-            self._ending.status = tell(self._log, self._config.broker.data_directory, error)
+            self._ending.status = report_start_error(self._log, self._config.broker.data_directory, error)
         return self._ending.status
 
     async def _say_goodbye(self, server: Server) -> None:
@@ -366,7 +366,7 @@ class Daemon:
 
     def _end_at_once(self, error: BaseException) -> None:
         """End the process without running anything else, not even clean-up."""
-        self._log("broker.failed", error=described(error), traceback=told(error))
+        self._log("broker.failed", error=described(error), traceback=traceback_text(error))
         self._log.tell_suppressed(now=True)
         self._notifier.status(f"failed: {described(error)}")
         os._exit(ExitStatus.FAULT)

@@ -105,11 +105,11 @@ class Server:
                 self._log("login.revoked" if gone else "login.expired", remote=connection.remote)
                 connection.abort()
 
-    def give_up(self, told: str, *, moved: bool) -> None:
+    def give_up(self, why: str, *, moved: bool) -> None:
         """Disconnect all clients with a reason; nothing more is confirmed.  `moved`: see Session."""
         self.acceptors.close()
         for connection in self.acceptors.connections():
-            self._broker.tick.give_up(connection, told, moved=moved)
+            self._broker.tick.give_up(connection, why, moved=moved)
 
     async def say_goodbye(self, *, moved: bool) -> None:
         """Shut down all sessions, and return when all clients have disconnected.  `moved`: see Session."""

@@ -171,7 +171,7 @@ class Standby:
                     self._take_over()
                     return
             except (Doubtful, Unavailable) as trouble:
-                self._tell(str(trouble))
+                self._report_trouble(str(trouble))
             self._pause()
 
     def _compare(self) -> None:
@@ -185,20 +185,20 @@ class Standby:
             try:
                 work()
             except (Doubtful, Unavailable) as trouble:
-                self._tell(str(trouble))
+                self._report_trouble(str(trouble))
                 self._pause()
             else:
-                self._tell("")
+                self._report_trouble("")
                 return
 
-    def _tell(self, trouble: str) -> None:
+    def _report_trouble(self, trouble: str) -> None:
         if trouble and trouble != self._trouble:
             self._report("replication.trouble", error=trouble)
         self._trouble = trouble
 
     def _look(self) -> None:
         """Note that the copy follows the log, and wake the reader."""
-        self._tell("")
+        self._report_trouble("")
         copying = self._copying
         assert copying.known is not None
         if copying.entries == copying.known.entries:
@@ -229,7 +229,7 @@ class Standby:
                 if self._leases.take_lease(self._name, self._lease_ms):
                     head = self._database.claim(self._name)
             except (Doubtful, Unavailable) as trouble:
-                self._tell(str(trouble))
+                self._report_trouble(str(trouble))
             if head is None:
                 self._pause()
         if head is None:

@@ -77,7 +77,7 @@ CODES: Final[Mapping[type[Exception], tuple[ExitStatus, str]]] = {
 START_ERRORS: Final = tuple(CODES)
 
 
-def tell(report: Report, directory: Path, error: Exception) -> ExitStatus:
+def report_start_error(report: Report, directory: Path, error: Exception) -> ExitStatus:
     """Log the error that keeps the broker from starting.  Returns the exit status."""
     status, code = next(found for kind, found in CODES.items() if isinstance(error, kind))
     report(code, **fields(directory, error))

@@ -145,7 +145,7 @@ class Ticks:
     def durable(self, ticket: int) -> None:
         """Release everything that waited for the journal to be durable up to `ticket`.  Call within a tick."""
         state = self._state
-        told: dict[Waiter, int] = {}
+        numbers: dict[Waiter, int] = {}
         while state.waiting and state.waiting[0].ticket <= ticket:
             work = state.waiting.popleft()
             for queue, messages in work.landing:
@@ -156,8 +156,8 @@ class Ticks:
                 tail_compaction.settled(chunk, rows)
             for held in work.held:
                 dispatch.release(state, held)
-            told |= dict.fromkeys(work.waiters, work.number)
-        for waiter, number in told.items():
+            numbers |= dict.fromkeys(work.waiters, work.number)
+        for waiter, number in numbers.items():
             try:
                 waiter.durable(number)
             except BaseException as error:

@@ -141,9 +141,9 @@ def _route(
 
 def _rest(connector: Element, draft: Draft, what: str) -> None:
     """Report the remaining settings of a connector."""
-    told = ("name", "uri", "autoStart", *_login(connector))
+    handled = ("name", "uri", "autoStart", *_login(connector))
     for attribute, text in connector.attributes.items():
-        if attribute not in told:
+        if attribute not in handled:
             apply(draft, NETWORK.get(attribute, NOT_KNOWN), place(connector, f"{what}: {attribute}", text), text)
     for section in connector.children:
         if section.name in _LISTS:

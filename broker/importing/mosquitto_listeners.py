@@ -57,17 +57,17 @@ def put_number(
     draft: Draft, line: Line, found: Place, acceptors: Sequence[Acceptor], numbers: Sequence[Number]
 ) -> None:
     """Put a number or a boolean to acceptors; only the first is reported."""
-    told = False
+    reported = False
     for acceptor in acceptors:
         for number in numbers:
             key = ("acceptors", acceptor.name, number.key)
             text = number.zero if line.word == "0" else line.word
             if number.key in _TRUTHS:
                 text = {"0": "false", "1": "true"}.get(text, text)
-            draft.put_text(found, key, text, factor=number.factor, change=number.change, quiet=told)
+            draft.put_text(found, key, text, factor=number.factor, change=number.change, quiet=reported)
             if not draft.has(key):
                 return
-            told = True
+            reported = True
 
 
 def _listener(section: Section, draft: Draft) -> Acceptor | None:

@@ -117,8 +117,9 @@ class Api:
         """The refusal of a foreign host or origin, or of a body without a known and allowed length; else None."""
         host = headers.get(b"host", b"")
         if self._hosts is not None and path not in PROBES and not self._hosts.allow(host):
-            told = f"this broker is not known as {host[:200].decode('latin-1')}: call it by its address, or name it in "
-            return problems.problem("wrong-host", f"{told}acceptors.{self._name}.allowed-hosts")
+            unknown = f"this broker is not known as {host[:200].decode('latin-1')}"
+            remedy = f"call it by its address, or name it in acceptors.{self._name}.allowed-hosts"
+            return problems.problem("wrong-host", f"{unknown}: {remedy}")
         if method not in ("GET", "HEAD") and not _from_here(headers):
             return problems.problem("cross-origin", "a page of another site must not change anything on this broker")
         if b"transfer-encoding" in headers or not headers.get(b"content-length", b"0").isdigit():

@@ -103,15 +103,15 @@ Then = Callable[[Identity | None], None]
 
 async def log_in(broker: Broker, ask: Callable[[Then], None]) -> Access | None:
     """The permissions of the user whom `ask` identifies, perhaps after a delay; None: the login is refused."""
-    told: asyncio.Future[Identity | None] = asyncio.get_running_loop().create_future()
+    answer: asyncio.Future[Identity | None] = asyncio.get_running_loop().create_future()
 
     def then(identity: Identity | None) -> None:
-        if not told.done():  # the caller may have disconnected
-            told.set_result(identity)
+        if not answer.done():  # the caller may have disconnected
+            answer.set_result(identity)
 
     broker.tick.enter()
     ask(then)
-    identity = await told
+    identity = await answer
     if identity is None or not identity.user:
         return None
     return broker.engine.security.access(identity, "")

@@ -137,8 +137,8 @@ class BrokerCollector(Collector):
         )
         statistics = self._broker.engine.statistics
         every = self._broker.engine.queues.values()
-        told = (queue for queue in every if not queue.temporary and queue.address.settings.enable_metrics)
-        named = list(islice(told, self._queues_max))
+        measured = (queue for queue in every if not queue.temporary and queue.address.settings.enable_metrics)
+        named = list(islice(measured, self._queues_max))
         for queue in named:
             _add_queue(messages, consumers, offline, queue.name, [queue])
             if queue.selective is None:  # a selective backlog would have to be sorted first

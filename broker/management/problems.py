@@ -128,15 +128,16 @@ _NO_OBJECT: Final = ("missing", "model_attributes_type", "model_type", "dict_typ
 
 def of_validation(error: RequestValidationError) -> Response:
     """The answer to a request that does not fit the call's models."""
-    told = [_told(each) for each in error.errors()[: 2 * ERRORS_MAX]]  # doubled where `about` reads the same parameter
-    found = [each for at, each in enumerate(told) if each not in told[:at]][:ERRORS_MAX]
+    # doubled where `about` reads the same parameter
+    described = [_describe(each) for each in error.errors()[: 2 * ERRORS_MAX]]
+    found = [each for at, each in enumerate(described) if each not in described[:at]][:ERRORS_MAX]
     code = "invalid-body" if found[0]["where"] == "body" else "invalid-parameter"
     if error.errors()[0]["type"] == INVALID_NAME:
         code = INVALID_NAME
     return problem(code, "; ".join(each["sentence"] for each in found), errors=[_field(each) for each in found])
 
 
-def _told(error: Mapping[str, Any]) -> dict[str, str]:
+def _describe(error: Mapping[str, Any]) -> dict[str, str]:
     where, *path = error["loc"]
     context = error.get("ctx") or {}
     if error["type"] == "json_invalid":

@@ -11,7 +11,7 @@ from broker.management.ports import Broker
 from store.files import OsFiles
 from store.trail import Trail
 from store.trail_search import find_trail
-from store.trail_text import told_unknown
+from store.trail_text import unknown_sentence
 
 #: Searches at a time: each has a segment in memory, 64 MiB, and a thread.  Further searches wait.
 SEARCHES_MAX: Final = 2
@@ -46,4 +46,4 @@ class TrailFinder:
 
     def unknown(self, id: int, found: Trail) -> str:
         """A sentence on why the journal does not know a message."""
-        return told_unknown(id, self._broker.engine.messages.next_id, found.problems)
+        return unknown_sentence(id, self._broker.engine.messages.next_id, found.problems)

@@ -57,7 +57,7 @@ def _refusals() -> Iterator[Reason]:
     for code, refusal in refusal_classes().items():
         action, status = REFUSALS[code]
         title = "" if status is None else code.replace("-", " ").capitalize()
-        yield Reason(Kind.ERROR, code, _meaning(refusal), action, status, see=told(refusal), title=title)
+        yield Reason(Kind.ERROR, code, _meaning(refusal), action, status, see=client_words(refusal), title=title)
 
 
 def _answers() -> Iterator[Reason]:
@@ -72,7 +72,7 @@ def _meaning(refusal: type[EngineError]) -> str:
     return " ".join(inspect.cleandoc(refusal.__doc__ or "").partition("\n\n")[0].split())
 
 
-def told(refusal: type[EngineError]) -> tuple[str, ...]:
+def client_words(refusal: type[EngineError]) -> tuple[str, ...]:
     """What is sent to clients for a refusal, as `amqp CONDITION` and `mqtt REASON-CODE`."""
     error = refusal("")
     if refusal is errors.OntoItself:  # only operators move messages
@@ -86,7 +86,7 @@ def told(refusal: type[EngineError]) -> tuple[str, ...]:
 @cache
 def _causes(client_word: str) -> tuple[str, ...]:
     """The refusals for which this is sent to clients."""
-    return tuple(f"error {code}" for code, refusal in refusal_classes().items() if client_word in told(refusal))
+    return tuple(f"error {code}" for code, refusal in refusal_classes().items() if client_word in client_words(refusal))
 
 
 def mqtt_word(code: ReasonCode) -> str:

@@ -29,7 +29,7 @@ def problems(config: Config, source: str) -> list[Problem]:
     """Why a broker with this configuration, which comes from `source`, would not start."""
     found = []
     for key, value, read in _checks(config):
-        why = _told(read)
+        why = _problem(read)
         if why:
             found.append(Problem(source, key, value, why.removeprefix(f"{value}: ") if value else why))
     return found
@@ -59,7 +59,7 @@ def _checks(config: Config) -> Iterator[_Check]:
         yield f"acceptors.{name}.tls", "", partial(acceptor_context, tls)
 
 
-def _told(read: Callable[[], object]) -> str:
+def _problem(read: Callable[[], object]) -> str:
     try:
         read()
     except UnusableFile as error:

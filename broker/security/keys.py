@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from broker.engine.model.report import Report
 from broker.security.tokens import KeySet
-from broker.sessions.login import tell_all
+from broker.sessions.login import call_all
 
 #: Milliseconds between fetches for unknown keys.
 UNKNOWN_MS: Final = 30_000
@@ -81,4 +81,4 @@ class FetchedKeys:
         if fault is not None:  # whatever it is, the keys stay, and waiting logins continue
             self._report("security.keys_failed", error=str(fault) or type(fault).__name__)
         waiting, self._waiting = self._waiting, []
-        tell_all(waiting)
+        call_all(waiting)

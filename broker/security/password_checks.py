@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from broker.security import passwords
-from broker.sessions.login import tell_all
+from broker.sessions.login import call_all
 
 #: Maximum number of logins waiting for a thread: five seconds of work for two threads.  Others are refused, and may
 #: retry.
@@ -63,14 +63,14 @@ class PasswordChecks:
             return False
         else:
             self._waiting[compared] = [then]
-            self._runner.run(lambda: passwords.fits(password, hash or passwords.DECOY), partial(self._tell, compared))
+            self._runner.run(lambda: passwords.fits(password, hash or passwords.DECOY), partial(self._answer, compared))
         return True
 
     def forget(self) -> None:
         """Forget all passwords, because users have changed."""
         self._right.clear()
 
-    def _tell(self, compared: tuple[bytes, str], found: bool | BaseException) -> None:
+    def _answer(self, compared: tuple[bytes, str], found: bool | BaseException) -> None:
         waiting = self._waiting.pop(compared)
         if isinstance(found, BaseException):
             self._failed(found)
@@ -81,4 +81,4 @@ class PasswordChecks:
                 if len(self._right) >= REMEMBERED_MAX:
                     self._right.popitem(last=False)
                 self._right[compared] = None
-        tell_all([partial(then, right) for then in waiting])
+        call_all([partial(then, right) for then in waiting])

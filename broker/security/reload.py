@@ -75,7 +75,7 @@ class Guard:
         self._report = report
         self._now = now
         self._looked_at = now()
-        self._told = ""  # why the files cannot be used, to report it once
+        self._reported = ""  # why the files cannot be used, to report it once
         self._runner = runner
         self._fetched: FetchedKeys | None = None
         self._fetched_by: JwtSection | None = None
@@ -124,16 +124,16 @@ class Guard:
             self._fetched.look()
         config = self._prepared.config
         if _stamp(config) == self._prepared.stamp:
-            self._told = ""
+            self._reported = ""
             return False
         try:
             prepared = self.prepare(config)
         except (UnusableFile, OSError) as error:
-            if str(error) != self._told:
-                self._told = str(error)
-                self._report("security.refused", error=self._told)
+            if str(error) != self._reported:
+                self._reported = str(error)
+                self._report("security.refused", error=self._reported)
             return False
-        self._told = ""
+        self._reported = ""
         enter()
         self.apply(prepared)
         return True

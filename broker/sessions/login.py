@@ -49,12 +49,12 @@ class Door:
         return not (self.users or self.roles) or user in self.users or not self.roles.isdisjoint(roles)
 
 
-def tell_all(told: Iterable[Callable[[], None]]) -> None:
+def call_all(calls: Iterable[Callable[[], None]]) -> None:
     """Call all, then raise the first exception, if any."""
     faults: list[BaseException] = []
-    for tell in told:
+    for call in calls:
         try:
-            tell()
+            call()
         except BaseException as fault:
             faults.append(fault)
     if faults:

@@ -95,36 +95,36 @@ class RedirectingSession:
 def redirecting_stomp(connect_bytes_max: int, servers: str) -> RedirectingSession:
     """Return a session that redirects a STOMP client."""
     codec = StompConnection(StompLimits(connect_bytes_max=connect_bytes_max))
-    told = moved(STANDBY, servers)
+    error = moved(STANDBY, servers)
 
     def read() -> None:
         if codec.events():
-            codec.send_error(told)
+            codec.send_error(error)
         elif codec.error is not None:
             codec.send_error(codec.error)
 
-    return RedirectingSession(codec, read, lambda: codec.send_error(told))
+    return RedirectingSession(codec, read, lambda: codec.send_error(error))
 
 
 def redirecting_mqtt(connect_bytes_max: int, servers: str) -> RedirectingSession:
     """Return a session that redirects an MQTT client."""
     codec = MqttConnection(Shared(Role.SERVER, MqttLimits(connect_bytes_max=connect_bytes_max)))
-    told = use_another_server(STANDBY, servers)
+    reason = use_another_server(STANDBY, servers)
 
     def read() -> None:
         if codec.events():
-            codec.send_error(told)
+            codec.send_error(reason)
         elif codec.error is not None:
             codec.send_error(codec.error)
 
-    return RedirectingSession(codec, read, lambda: codec.send_error(told))
+    return RedirectingSession(codec, read, lambda: codec.send_error(reason))
 
 
 def redirecting_amqp(connect_bytes_max: int, container_id: str, properties: dict[str, object]) -> RedirectingSession:
     """Return a session that redirects an AMQP client; `properties` of OPEN name the servers."""
     limits = AmqpLimits(handshake_bytes_max=connect_bytes_max)
     codec = AmqpConnection(limits, container_id=container_id, mechanisms=(sasl.ANONYMOUS,), sasl_required=False)
-    told = connection_error(CONNECTION_FORCED, STANDBY)
+    error = connection_error(CONNECTION_FORCED, STANDBY)
 
     def read() -> None:
         while events := codec.events():  # the next event needs an answer to this one
@@ -134,8 +134,8 @@ def redirecting_amqp(connect_bytes_max: int, container_id: str, properties: dict
                     codec.send_sasl(SaslOutcome(SaslCode.OK if wanted else SaslCode.AUTH))
                 elif isinstance(event, Open):
                     codec.send_open(properties={"product": PRODUCT} | NOT_ESTABLISHED | properties)
-                    codec.send_close(told)
+                    codec.send_close(error)
         if codec.error is not None:
             codec.send_close(codec.error)
 
-    return RedirectingSession(codec, read, lambda: codec.send_close(told))
+    return RedirectingSession(codec, read, lambda: codec.send_close(error))

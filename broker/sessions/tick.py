@@ -137,7 +137,7 @@ class Tick:
         if not isinstance(error, Exception) or self._is_interrupted(error):
             self.end_process(error)
         if transport is None:
-            self.engine.report("broker.error", error=described(error), traceback=told(error))
+            self.engine.report("broker.error", error=described(error), traceback=traceback_text(error))
         else:
             self._lost.setdefault(transport, error)  # the engine may be in the middle of something
         self.enter()
@@ -183,7 +183,11 @@ class Tick:
         peers = self.engine.connections.by_id.values()
         user = next((peer.access.user for peer in peers if peer.remote == transport.remote), "")
         self.engine.report(
-            "connection.failed", remote=transport.remote, user=user, error=described(error), traceback=told(error)
+            "connection.failed",
+            remote=transport.remote,
+            user=user,
+            error=described(error),
+            traceback=traceback_text(error),
         )
         self.give_up(transport, APOLOGY)
         try:
@@ -217,6 +221,6 @@ def described(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def told(error: BaseException) -> str:
+def traceback_text(error: BaseException) -> str:
     """Format an exception's traceback: its innermost calls."""
     return "".join(traceback.format_exception(error, limit=-_CALLS_MAX)).strip()

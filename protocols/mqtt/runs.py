@@ -98,7 +98,7 @@ def read_publishes(
     known, most = shared.topics, shared.plain_bytes_max
     topics, payloads, packet_ids = run.topics, run.payloads, run.packet_ids
     skipped = len(block) + (2 if qos else 0)
-    bare, told = block == b"\0", len(block) if len(block) > 1 else 0
+    bare, block_bytes = block == b"\0", len(block) if len(block) > 1 else 0
     if TOPIC_ALIAS in run.properties:
         end = at  # each packet may change the meaning of the next
     try:
@@ -118,7 +118,7 @@ def read_publishes(
             topic = known.get(data[body + 2 : topic_stop])
             if topic is None or (bare and data[payload_at - 1]):
                 break
-            if told and not data.startswith(block, payload_at - told):
+            if block_bytes and not data.startswith(block, payload_at - block_bytes):
                 break
             if qos:
                 packet_id = data[topic_stop] << 8 | data[topic_stop + 1]

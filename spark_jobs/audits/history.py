@@ -107,7 +107,7 @@ class History:
                     "position": row["position"],
                     "message": row["message_id"],
                     "queue": ", ".join(_queues(row, names)),
-                    "what happened": told(row),
+                    "what happened": sentence(row),
                     "where": _where(row),
                 }
                 for row in self.rows
@@ -116,9 +116,9 @@ class History:
         )
 
 
-def told(row: Row) -> str:
+def sentence(row: Row) -> str:
     """A record in words, as in a message's trail."""
-    return trail_text.told(_step(row))
+    return trail_text.sentence(_step(row))
 
 
 def _step(row: Row) -> TrailStep:

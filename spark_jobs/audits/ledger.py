@@ -135,8 +135,8 @@ class Ledger:
         if finished:  # otherwise, its input is already kept, and faults are rare
             self.faults = journal.keep(self.faults)
         self.fault_counts = _counts(self.faults)
-        told = self.records.where(F.col("record_type").isin("queue", "queue-deleted", "dropped", DAMAGE))
-        self.told = journal.keep(told) if finished else told
+        definitions = self.records.where(F.col("record_type").isin("queue", "queue-deleted", "dropped", DAMAGE))
+        self.definitions = journal.keep(definitions) if finished else definitions
 
     def _opening(self) -> DataFrame | None:
         if self.opened is None or self.options.opening is None:
@@ -156,9 +156,9 @@ class Ledger:
         return [
             Ids(
                 max((each["highest"] + 1 for each in self.stored if each["segment"] < first), default=opened),
-                min([told, *(each["lowest"] for each in self.stored if each["segment"] > last)]),
+                min([lowest, *(each["lowest"] for each in self.stored if each["segment"] > last)]),
             )
-            for first, last, told in holes
+            for first, last, lowest in holes
         ]
 
     @property
@@ -178,14 +178,14 @@ class Ledger:
             figures.fault_counts, books.values(), whole=covered.whole, differences=len(figures.differences or ())
         )
         total = rules.total(books.values())
-        told = self._history(figures)
+        past = self._history(figures)
         if options.save_balance is not None:
             self._save(options.save_balance, covered, books, verdict)
         return Result(
             audit="ledger",
             coverage=covered,
             summary=statement.summary(figures, total),
-            sections=self._sections(figures, total, told),
+            sections=self._sections(figures, total, past),
             verdict=verdict,
             problems=statement.problems(verdict, figures, total, covered),
             exceeded=options.exceeded(total.present),
@@ -197,14 +197,14 @@ class Ledger:
         """The queues by id: names, and what they had in the opening balance."""
         opened = self.opened.queues if self.opened else ()
         found = {each.queue_id: QueueBook(each.queue_id, each.name, each.address, each.messages) for each in opened}
-        for row in queue_flows.queue_names(self.told, self.outside).toArrow().to_pylist():
+        for row in queue_flows.queue_names(self.definitions, self.outside).toArrow().to_pylist():
             book = found.setdefault(row["queue_id"], QueueBook(row["queue_id"]))
             book.name, book.address = row["queue"] or book.name, row["address"] or book.address
             book.deleted = row["deleted"]
         return found
 
     def _rows(self, type: str) -> DataFrame:
-        return self.told.where(F.col("record_type") == type)
+        return self.definitions.where(F.col("record_type") == type)
 
     def _standings(self) -> list[Row]:
         """The number of messages in each state for each queue, and when the oldest one entered."""
@@ -213,14 +213,14 @@ class Ledger:
         return list(collect(counts).to_pylist())
 
     def _described(self) -> dict[str, str]:
-        told = self.options.described(self.journal.snapshot.bounds)
+        options = self.options.described(self.journal.snapshot.bounds)
         if self.options.opening is not None:
-            told["opening"] = self.options.opening
-        return told
+            options["opening"] = self.options.opening
+        return options
 
     def _coverage(self) -> Coverage:
         snapshot = self.journal.snapshot
-        damage = self.journal.damage(self.told)
+        damage = self.journal.damage(self.definitions)
         if self.opened is not None:
             # Messages of the opening balance may have left in records that the broker has removed since.
             damage += [
@@ -249,7 +249,7 @@ class Ledger:
         """The journal's records of the listed messages."""
         if not figures.faults:
             return None
-        found = _told(self.journal, sorted({fault["message_id"] for fault in figures.faults}))
+        found = _history_of(self.journal, sorted({fault["message_id"] for fault in figures.faults}))
         figures.places = found.places()
         table = found.table({id: book.name for id, book in self._queues.items() if book.name})
         return section("history", "The history of these messages", table, beyond=found.beyond)
@@ -262,10 +262,10 @@ class Ledger:
         note = "These messages were unroutable (no queue wanted them) or dropped (the address was full)."
         return section("dropped", "Accepted but never on a queue", table, beyond=beyond, note=note)
 
-    def _sections(self, figures: Figures, total: QueueBook, told: Section | None) -> tuple[Section, ...]:
+    def _sections(self, figures: Figures, total: QueueBook, past: Section | None) -> tuple[Section, ...]:
         found = [
             statement.faults(figures),
-            told,
+            past,
             None if figures.differences is None else statement.compared(figures.differences, self.options.top),
             statement.queues(figures, patterns_given=bool(self.options.addresses)),
             statement.ways(total),
@@ -321,7 +321,7 @@ def _begins_later(ref: SegmentRef, journal: Journal) -> bool:
     return bounds.from_time is not None and ref.created >= bounds.from_time
 
 
-def _told(journal: Journal, ids: list[int]) -> History:
+def _history_of(journal: Journal, ids: list[int]) -> History:
     """The history of some messages, at most ROWS_MAX records."""
     kept = journal.keep(journal.records(TYPES, history.COLUMNS, message_ids=ids))
     rows = collect(kept.orderBy("position", "message_id").limit(ROWS_MAX)).to_pylist()

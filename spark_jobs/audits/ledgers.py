@@ -38,7 +38,7 @@ _FAULTS: Final = (passage.LOST, passage.DOUBLED)
 _SAID: Final = {
     passage.LOST: "lost: they left as forwarded, but none of the given journals has them",
     passage.DOUBLED: "doubled: they arrived more often than they left",
-    passage.UNTOLD: "cannot be told: the journals do not reach back far enough (turn on retention)",
+    passage.UNDECIDED: "cannot be told: the journals do not reach back far enough (turn on retention)",
     passage.UNKNOWN: "unknown origin: the sending brokers' journals are not among those given",
 }
 
@@ -130,7 +130,7 @@ def _verdict(parts: Sequence[Verdict | None], counts: Mapping[str, int], *, whol
         return Verdict.NOT_PROVABLE
     if any(counts[fault] for fault in _FAULTS):
         return Verdict.VIOLATED
-    return Verdict.NOT_PROVABLE if counts[passage.UNTOLD] else Verdict.BALANCED
+    return Verdict.NOT_PROVABLE if counts[passage.UNDECIDED] else Verdict.BALANCED
 
 
 # -- between the journals ----------------------------------------------------------------------------------------------

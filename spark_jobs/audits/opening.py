@@ -79,8 +79,8 @@ def read(directory: str) -> Balance:
         queues = tuple(QueuePresent(**queue) for queue in head["queues"])
         fields = ("broker_id", "position", "time", "messages", "below", "verdict")
         balance = Balance(**{name: head[name] for name in fields}, queues=queues)
-        told = head.pop(_CHECKSUM)
-        if told != _checksum(filesystem, f"{path}/{balance.file}", head):
+        checksum = head.pop(_CHECKSUM)
+        if checksum != _checksum(filesystem, f"{path}/{balance.file}", head):
             raise ValueError("its checksum is wrong")
         rows = pq.ParquetFile(filesystem.open_input_file(f"{path}/{balance.file}")).metadata.num_rows
     except FileNotFoundError as gone:

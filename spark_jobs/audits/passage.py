@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 LOST: Final = "lost"
 DOUBLED: Final = "doubled"
-UNTOLD: Final = "cannot be told"
+UNDECIDED: Final = "cannot be told"
 DOUBT: Final = "in doubt"
 TRANSIT: Final = "in transit"
 UNKNOWN: Final = "unknown origin"
@@ -50,9 +50,9 @@ UNRECORDED: Final = "not recorded"
 PASSED: Final = "passed on"
 
 #: All outcomes, worst first.
-OUTCOMES: Final = (LOST, DOUBLED, UNTOLD, DOUBT, TRANSIT, UNKNOWN, UNRECORDED, PASSED)
+OUTCOMES: Final = (LOST, DOUBLED, UNDECIDED, DOUBT, TRANSIT, UNKNOWN, UNRECORDED, PASSED)
 #: The outcomes whose messages are listed.
-LISTED: Final = (LOST, DOUBLED, UNTOLD, DOUBT, TRANSIT)
+LISTED: Final = (LOST, DOUBLED, UNDECIDED, DOUBT, TRANSIT)
 
 #: Tolerance for the times of two journals, in ms: they are listed one after the other, and clocks differ.
 MARGIN_MS: Final = 60_000
@@ -129,12 +129,12 @@ def waiting(present: DataFrame, crossings: DataFrame) -> DataFrame:
 def known(journals: Sequence[Journal], open_: DataFrame, present: DataFrame, queues: DataFrame) -> DataFrame:
     """These messages in the journals of their origins: (origin, message_id, sent, erased, ended, there)."""
     types, columns = ("message", "copied", "removed"), ("message_id", "queue_id", "reason", "sent")
-    told = together([journal.records(types, ("broker_id", *columns)) for journal in journals])
-    told = told.select(F.col("broker_id").alias("origin"), *columns).join(open_, [*_KEY], "left_semi")
+    found = together([journal.records(types, ("broker_id", *columns)) for journal in journals])
+    found = found.select(F.col("broker_id").alias("origin"), *columns).join(open_, [*_KEY], "left_semi")
     of_links = queues.withColumn("of_link", F.lit(True))
     left = F.col("of_link") & (F.col("reason") != _FORWARDED)
     erased = F.col("reason").isin(*_ERASED)
-    ends = told.join(of_links, ["origin", "queue_id"], "left").groupBy(*_KEY)
+    ends = found.join(of_links, ["origin", "queue_id"], "left").groupBy(*_KEY)
     ended = ends.agg(
         F.min("sent").alias("sent"),
         F.count_if(left & erased).alias("erased"),
@@ -169,13 +169,13 @@ def _outcome(books: Sequence[Books]) -> Column:
         F.when(~F.col("origin").isin(*[each.origin for each in books]), UNKNOWN)
         .when(F.size("taken") > arrived, DOUBLED)
         .when((arrived < left) & ended_then, TRANSIT)
-        .when((arrived < left) & before_the_books, UNTOLD)
+        .when((arrived < left) & before_the_books, UNDECIDED)
         .when(arrived < left, LOST)
         .when(arrived <= left + erased, PASSED)
         .when(arrived <= left + erased + there, DOUBT)
         .when(went_by_link, DOUBLED)
         .when(not_yet_there, DOUBT)
-        .when(left > 0, UNTOLD)
+        .when(left > 0, UNDECIDED)
         .otherwise(UNRECORDED)
     )
 

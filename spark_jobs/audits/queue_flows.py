@@ -99,10 +99,10 @@ def messages(records: DataFrame, outside: DataFrame, opening: DataFrame | None, 
     `successor` is the new id in such a record; `moved`: the message had another id before.
     """
     inside = F.lit(True).alias("inside")
-    told = records.select("record_type", "position", *_OF_MESSAGES, inside).unionByName(
+    records_of_both = records.select("record_type", "position", *_OF_MESSAGES, inside).unionByName(
         outside.select("record_type", "position", *_OF_MESSAGES, F.lit(False).alias("inside"))
     )
-    about = told.where(_is(*_ENTRIES, "removed", *_DEATHS))
+    about = records_of_both.where(_is(*_ENTRIES, "removed", *_DEATHS))
     events = about.select(_queues(), *[name for name in about.columns if name not in ("queue_id", "queue_ids")])
     if opening is not None:
         present = opening.withColumn("record_type", F.lit("message")).withColumn("inside", F.lit(True))

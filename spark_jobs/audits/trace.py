@@ -157,7 +157,7 @@ def _end(life: list[Row], names: dict[int, str]) -> str:
 def _death(life: list[Row]) -> dict[str, Figure]:
     """Why the message last died, if it did."""
     deaths = [row for row in life if row["record_type"] in ("dead-lettered", "expired")]
-    return {"why it died": history.told(deaths[-1])} if deaths else {}
+    return {"why it died": history.sentence(deaths[-1])} if deaths else {}
 
 
 def _ids(ids: list[int], life: list[Row]) -> Section:

@@ -196,8 +196,8 @@ def array(type: pa.DataType, values: npt.NDArray[Any], valid: Bools | None = Non
 def times(milliseconds: Int64s, valid: Bools | None = None) -> pa.Array:
     """Times in ms since the epoch as Arrow timestamps; see schema for 0 and for times that no calendar shows."""
     microseconds = np.clip(milliseconds, EARLIEST_MS, LATEST_MS) * 1000
-    told = milliseconds != 0
-    return array(TIMESTAMP, microseconds, told if valid is None else told & valid)
+    known = milliseconds != 0
+    return array(TIMESTAMP, microseconds, known if valid is None else known & valid)
 
 
 def text(values: pa.Array) -> pa.Array:

@@ -171,10 +171,10 @@ def _read_manifests(listing: Listing, pool: Executor) -> None:
             lines = manifest.unreadable - before
             listing.notes.append(f"{place}: {lines} lines cannot be read: incomplete writes, or damage")
     for copy in listing.copies():
-        told = manifest.kept.get(copy.number)
-        if told is not None and not copy.live and told.bytes == copy.size:
-            copy.broker_id, copy.first_position, copy.created = told.broker_id, told.first_position, told.created
-            copy.next_position, copy.first_time, copy.last_time = told.next_position, told.first_time, told.last_time
+        line = manifest.kept.get(copy.number)
+        if line is not None and not copy.live and line.bytes == copy.size:
+            copy.broker_id, copy.first_position, copy.created = line.broker_id, line.first_position, line.created
+            copy.next_position, copy.first_time, copy.last_time = line.next_position, line.first_time, line.last_time
 
 
 def _read_if_there(place: str) -> bytes:

@@ -30,7 +30,7 @@ from spark_jobs.journal import files
 from spark_jobs.journal.listing import Copy, Listing
 from spark_jobs.journal.segments import Gap, SegmentRef, Vanished, next_id_at
 from spark_jobs.journal.walk import UNKNOWN, walk
-from store.decode import UNTOLD
+from store.decode import UNSTATED
 from store.errors import Corrupt
 from store.recovery import named_segments
 from store.retention import DIRECTORY, day_name
@@ -187,9 +187,9 @@ class Pinning:
         if low is not self._newest or self._tail is None:
             if not stretch.bad and not stretch.absent and stretch.stop is not None:
                 return stretch.stop, True
-            told = self._named.get(low.number, UNTOLD)
-            if told != UNTOLD:
-                return told, True
+            stated = self._named.get(low.number, UNSTATED)
+            if stated != UNSTATED:
+                return stated, True
             if low.next_position is not None:
                 return low.next_position, True
             if low.number + 1 in kept:

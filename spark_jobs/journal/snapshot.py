@@ -219,7 +219,7 @@ def _take(places: Sequence[str], pool: ThreadPoolExecutor) -> Snapshot:
         raise NoJournal(f"{', '.join(places) or 'no location was given'}: there are no segments (NNNNNNNNNN.journal)")
     broker_id = _broker_of(listing)
     kept = listing.manifest.kept
-    for number in [number for number, told in kept.items() if told.broker_id != broker_id]:
+    for number in [number for number, segment in kept.items() if segment.broker_id != broker_id]:
         del kept[number]
     pinned = Pinning(listing, pool)
     return Snapshot(

@@ -49,7 +49,7 @@ class Delivery:
             file = io.StringIO()
             self._write(result, file)
             output.write_text(self.out, file.getvalue())
-        _tell(result, self.out)
+        _print_summary(result, self.out)
 
     def _write(self, result: Result, file: TextIO) -> None:
         if self.format == "json":
@@ -60,7 +60,7 @@ class Delivery:
             print_result(result, console_for(file))
 
 
-def _tell(result: Result, out: Path) -> None:
+def _print_summary(result: Result, out: Path) -> None:
     said = text.headline(result)
     lines = [
         f"{text.title(result)}: {said.word}. {said.sentence}",

@@ -104,7 +104,7 @@ def _without_sections(result: Result) -> dict[str, Any]:
 
 
 def _coverage(coverage: Coverage) -> dict[str, Any]:
-    told = asdict(coverage) | {
+    members = asdict(coverage) | {
         "paths": list(coverage.paths),
         "first_position": _known(coverage.first_position),
         "next_position": _known(coverage.next_position),
@@ -115,7 +115,7 @@ def _coverage(coverage: Coverage) -> dict[str, Any]:
             for place in coverage.damage
         ],
     }
-    return {"whole": coverage.whole, **told}
+    return {"whole": coverage.whole, **members}
 
 
 def _head(section: Section) -> dict[str, Any]:

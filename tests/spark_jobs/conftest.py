@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from store.decode import UNTOLD, Opened
+from store.decode import UNSTATED, Opened
 from tests.spark_jobs.audits import journals
 
 if TYPE_CHECKING:
@@ -64,4 +64,4 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def untold(monkeypatch: pytest.MonkeyPatch) -> None:
     """As older software wrote it: no segment says where others ended."""
-    monkeypatch.setattr(Opened, "ends", property(lambda self: dict.fromkeys(self.segments, UNTOLD)))
+    monkeypatch.setattr(Opened, "ends", property(lambda self: dict.fromkeys(self.segments, UNSTATED)))

@@ -146,11 +146,11 @@ def test_opened(next_id: int, segments: dict[int, int], about: record.Json) -> N
     told = {n: end for n, end in segments.items() if n + 1 not in segments}
     opened = decode.Opened(next_id, tuple(segments), {**about, "ends": {str(n): end for n, end in told.items()}})
     assert there_and_back(record.opened(next_id, segments, about)) == opened
-    assert opened.ends == dict.fromkeys(segments, decode.UNTOLD) | told
+    assert opened.ends == dict.fromkeys(segments, decode.UNSTATED) | told
 
 
 def test_what_older_software_did_not_say_is_untold() -> None:
-    assert decode.Opened(1, (2, 3), {}).ends == {2: decode.UNTOLD, 3: decode.UNTOLD}
+    assert decode.Opened(1, (2, 3), {}).ends == {2: decode.UNSTATED, 3: decode.UNSTATED}
     with pytest.raises(RecordError, match="no object"):
         _ = decode.Opened(1, (2, 3), {"ends": [4, 5]}).ends
 

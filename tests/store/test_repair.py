@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from store import inspect, record, repair, segment
-from store.decode import UNTOLD
+from store.decode import UNSTATED
 from store.errors import Corrupt, NewerFormat
 from store.log import FileLog, LogSettings
 from store.record import RecordType
@@ -312,13 +312,13 @@ def _older(*pieces: bytes) -> SimFiles:
     """A journal whose older segment has these bytes behind its header, and up to two records."""
     files = SimFiles()
     files.put(f"{DIRECTORY}/{segment_name(1)}", header() + b"".join(pieces))
-    opened = record.opened(100, {1: UNTOLD, 2: UNTOLD}, {})
+    opened = record.opened(100, {1: UNSTATED, 2: UNSTATED}, {})
     files.put(f"{DIRECTORY}/{segment_name(2)}", made([opened], number=2, first=2))
     return files
 
 
 #: Two entries of one record each, of segment 1.
-ONE = packed(header(), 0, record.opened(100, {1: UNTOLD}, {}))
+ONE = packed(header(), 0, record.opened(100, {1: UNSTATED}, {}))
 TWO = packed(header(), 1, record.queue(7, {"name": "q"}))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from store.trail import StepKind, TrailStep
-from store.trail_text import told, told_unknown
+from store.trail_text import sentence, unknown_sentence
 
 DAY_2: dict[str, Any] = {"expiration": 86_400_000}
 
@@ -63,13 +63,13 @@ DAY_2: dict[str, Any] = {"expiration": 86_400_000}
         ),
     ],
 )
-def test_each_step_in_words(kind: StepKind, facts: dict[str, Any], sentence: str) -> None:
+def test_each_step_in_words(kind: StepKind, facts: dict[str, Any], text: str) -> None:
     step = TrailStep(kind=kind, message=4711, time=0, position=1, segment=1, offset=0, **facts)
-    assert told(step) == sentence
+    assert sentence(step) == text
 
 
 def test_why_nothing_is_known() -> None:
-    assert told_unknown(10, 10).startswith("there never was a message 10: ")
-    assert "have come to 9 so far" in told_unknown(10, 10)
-    assert told_unknown(9, 10).startswith("the journal knows nothing of message 9: ")
-    assert told_unknown(9, 10, ["segment 3 is damaged"]).endswith("; segment 3 is damaged")
+    assert unknown_sentence(10, 10).startswith("there never was a message 10: ")
+    assert "have come to 9 so far" in unknown_sentence(10, 10)
+    assert unknown_sentence(9, 10).startswith("the journal knows nothing of message 9: ")
+    assert unknown_sentence(9, 10, ["segment 3 is damaged"]).endswith("; segment 3 is damaged")

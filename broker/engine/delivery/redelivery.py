@@ -300,11 +300,11 @@ def _journal_counts(
     known = queue.journalled.intersection([message.id for message in stored])
     queue.journalled.difference_update(known)
     news = ((failed | flagged) - known) | (known - failed)
-    told = [message for message in stored if message.id in news]
-    for segment in {message.segment for message in told}:
+    recorded = [message for message in stored if message.id in news]
+    for segment in {message.segment for message in recorded}:
         state.journal.refer(segment)
     by_count: defaultdict[tuple[int, bool], list[int]] = defaultdict(list)
-    for message in told:
+    for message in recorded:
         tried = queue.states.get(message.id)
         count = tried.count if tried is not None else 0
         by_count[count, tried is not None and not count].append(message.id)

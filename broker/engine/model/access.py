@@ -147,8 +147,8 @@ class Access:
         """Raises Denied, with the name that the peer gave: the address or full name, or `named` instead."""
         if not self.allows(permission, address, queue):
             named = named or (f"{address}::{queue}" if queue else address)
-            told = named if len(named) <= 200 else named[:200] + "..."
-            raise Denied(f"permission denied: not allowed to {_VERBS[permission]} {told} ({permission.value})")
+            shown = named if len(named) <= 200 else named[:200] + "..."
+            raise Denied(f"permission denied: not allowed to {_VERBS[permission]} {shown} ({permission.value})")
 
     def _renew(self) -> None:
         if self._version == self._security.version:

@@ -38,7 +38,7 @@ class Notes:
 
 
 #: Reports that are also sent as notifications: the type, and the property for each field that is included.
-_TOLD: Final = {
+_NOTIFIED: Final = {
     "access.denied": (
         "SECURITY_PERMISSION_VIOLATION",
         {"address": "_AMQ_Address", "permission": "_AMQ_CheckType", "user": "_AMQ_User", "client": "_AMQ_Client_ID"},
@@ -55,8 +55,8 @@ def noting(report: Report, notes: Notes) -> Report:
 
     def reporting(code: str, /, **fields: str | int) -> None:
         report(code, **fields)
-        told = _TOLD.get(code)
-        if told is not None:
-            notes.add(told[0], {told[1][name]: value for name, value in fields.items() if name in told[1]})
+        notified = _NOTIFIED.get(code)
+        if notified is not None:
+            notes.add(notified[0], {notified[1][name]: value for name, value in fields.items() if name in notified[1]})
 
     return reporting

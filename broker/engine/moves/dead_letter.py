@@ -185,7 +185,7 @@ def note(state: State, type: str, queue: Queue | None, message: Message, target:
     """Note a death for the notifications, except the death of a notification."""
     home = queue.address.name if queue is not None else message.header.address
     if state.notes.listening and home != NOTIFICATIONS:
-        told: Note = {
+        properties: Note = {
             "_AMQ_Address": message.header.address,
             "_AMQ_RoutingName": queue.name if queue is not None else "",
             "_AMQ_Message_ID": message.id,
@@ -195,7 +195,7 @@ def note(state: State, type: str, queue: Queue | None, message: Message, target:
             "_AMQ_DL_ADDRESS": target,
             "_AMQ_User": message.header.user,
         }
-        state.notes.add(type, told)
+        state.notes.add(type, properties)
 
 
 def target_of(state: State, name: str, message: Message, *, automatic: bool, expiry: bool) -> Address:

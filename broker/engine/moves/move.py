@@ -227,15 +227,15 @@ def move(
     queue: Queue,
     run: Sequence[Placed],
     reason: RemovalReason,
-    tell: Callable[[Message, Message], None] | None = None,
+    also_record: Callable[[Message, Message], None] | None = None,
 ) -> None:
     """Move messages of a queue, already taken out of its containers: the only way from queue to queue.
 
-    The copies, what `tell` records of each message and its copy, and the removal of the originals are in one journal
-    entry, for which there must be room (promise P2).
+    The copies, what `also_record` records of each message and its copy, and the removal of the originals are in one
+    journal entry, for which there must be room (promise P2).
     """
     entry = state.journal.ticket
-    bring(state, run, tell)
+    bring(state, run, also_record)
     remove(state, queue, [placed.message for placed in run], reason)
     assert state.journal.ticket == entry, "a move is one journal entry"
 
@@ -252,12 +252,12 @@ def recorded_queue(state: State, queue: Queue | None, message: Message, copy: Me
     return 0 if copy is not None and copy.segment else None
 
 
-def bring(state: State, run: Iterable[Placed], tell: Callable[[Message, Message], None] | None = None) -> None:
+def bring(state: State, run: Iterable[Placed], also_record: Callable[[Message, Message], None] | None = None) -> None:
     """Put copies of messages that are on no queue in their places.  There must be room in the journal."""
     for placed in run:
         arrival.publish(state, placed.address, [placed.copy], placed.targets, checked=False)
-        if tell is not None:
-            tell(placed.message, placed.copy)
+        if also_record is not None:
+            also_record(placed.message, placed.copy)
 
 
 def _keep(state: State, target: Address, message: Message, copy: Message) -> Targets | None:

@@ -49,7 +49,7 @@ CLIENT_SILENCE_MS_MAX: Final = 15 * 60_000
 IDS_MAX: Final = 1_000
 
 #: How many of these ids are logged.
-IDS_TOLD_MAX: Final = 100
+IDS_LOGGED_MAX: Final = 100
 
 #: The highest rate of a task, in messages a second.
 RATE_MAX: Final = 1_000_000
@@ -314,7 +314,7 @@ class Tasks:
     def _tell_started(self, task: Task) -> None:
         request = task.request
         chosen: dict[str, str | int] = {"filter": request.filter, "target": request.target, "rate": request.rate}
-        chosen["ids"] = ", ".join(map(str, request.ids[:IDS_TOLD_MAX]))
+        chosen["ids"] = ", ".join(map(str, request.ids[:IDS_LOGGED_MAX]))
         flags = {"edited": request.edit, "dry_run": request.dry_run, "removes": request.remove}
         chosen |= {name: "true" for name, value in flags.items() if value}
         chosen |= request.group

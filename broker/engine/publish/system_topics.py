@@ -48,7 +48,7 @@ class SystemTopics:
         self._source: SystemValues | None = None
         self._interval = 0
         self._watchers: dict[Queue, None] = {}
-        self._told: Values = {}
+        self._published: Values = {}
 
     def start(self, source: SystemValues, interval: int) -> None:
         """Publish these values, every `interval` ms; 0: never."""
@@ -68,11 +68,11 @@ class SystemTopics:
             if queue in state.candidates(address, None, None)[1]:
                 self._publish(address, queue, source.message(name, value, retained=True))
         if not self._watchers:
-            self._told = values
-            state.alarms.at(_ALARM, state.now + self._interval, self._tell)
+            self._published = values
+            state.alarms.at(_ALARM, state.now + self._interval, self._publish_changes)
         self._watchers[queue] = None
 
-    def _tell(self) -> None:
+    def _publish_changes(self) -> None:
         """Publish the values that have changed, as long as there are subscriptions."""
         source, state = self._source, self._state
         assert source is not None, "there was a subscription"
@@ -82,10 +82,10 @@ class SystemTopics:
         source.advance()
         values = source.values()
         for name, value in values.items():
-            if self._told.get(name) != value:
+            if self._published.get(name) != value:
                 self._publish(self._address(name), None, source.message(name, value, retained=False))
-        self._told = values
-        state.alarms.at(_ALARM, state.now + self._interval, self._tell)
+        self._published = values
+        state.alarms.at(_ALARM, state.now + self._interval, self._publish_changes)
 
     def _address(self, name: str) -> Address:
         """The topic's address, created if missing, whatever the settings."""

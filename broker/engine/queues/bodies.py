@@ -99,14 +99,14 @@ class Uploads:
         if not state.journal.accepting:
             raise DiskFull("the journal has no room for large messages: the disk is full")
 
-        def tell() -> None:
+        def report_change() -> None:
             state.begin()
             try:
                 changed()
             except BaseException as error:
                 state.blame(transport, error)
 
-        return state.journal.bodies.begin(tell, durable=durable)
+        return state.journal.bodies.begin(report_change, durable=durable)
 
     def write(self, upload: Upload, data: bytes, *, last: bool = False) -> None:
         """Add bytes to an upload.  With more than PENDING_BYTES_MAX pending, its client must wait."""

@@ -93,7 +93,7 @@ class Work:
     waiters: dict[Waiter, None] = field(default_factory=dict)
 
 
-def _nobody(transport: object, error: BaseException) -> None:
+def _raise(transport: object, error: BaseException) -> None:
     """Raise: without connections (tests, tools) there is none to blame."""
     raise error
 
@@ -113,7 +113,7 @@ class State:
     stored: MessageReader = field(init=False)
     notes: Notes = field(default_factory=Notes)
     #: Called with an exception and the connection (`transport`) that its source belongs to, None: to none.
-    blame: Callable[[object, BaseException], None] = _nobody
+    blame: Callable[[object, BaseException], None] = _raise
     #: Called with what happens to messages, if traces are wanted.
     tracer: Tracer | None = None
 

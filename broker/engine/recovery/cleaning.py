@@ -183,7 +183,7 @@ class Cleaner:
             for queue in self._copy_run(round, header, queues, messages):
                 copied.setdefault(queue, []).extend(messages)
         for queue, messages in copied.items():
-            self._tell(queue, messages)
+            self._copied_forward(queue, messages)
 
     def _carry_slice(self, round: _Round) -> None:
         """Copy paged messages, one chunk or several."""
@@ -192,13 +192,13 @@ class Cleaner:
             queue, chunk, rows = round.paged[-1]
             size += tail_compaction.size_of(chunk, rows)
             self._state.journal.reserve(size)
-            round.copied += tail_compaction.carry(self._state, queue, chunk, rows, round.segment, self._tell)
+            round.copied += tail_compaction.carry(self._state, queue, chunk, rows, round.segment, self._copied_forward)
             del round.paged[-1]
 
-    def _tell(self, queue: Queue, messages: list[Message]) -> None:
+    def _copied_forward(self, queue: Queue, messages: list[Message]) -> None:
         self._restate(queue, messages)
-        for tell in self.copied:
-            tell(queue, messages)
+        for watcher in self.copied:
+            watcher(queue, messages)
 
     def _copy_run(
         self, round: _Round, header: MessageHeader, queues: list[Queue], messages: list[Message]

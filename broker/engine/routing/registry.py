@@ -159,10 +159,10 @@ def create_queue(
         names.check_public(name, state.syntax)
     found = state.queues.get(name)
     if found is not None:
-        told = f"queue {name} exists already, on address {found.address.name}"
+        problem = f"queue {name} exists already, on address {found.address.name}"
         if found.routing_type is not routing_type:
-            told += f", and is {found.routing_type.name}: it cannot be {routing_type.name} too"
-        raise AlreadyInUse(told)
+            problem += f", and is {found.routing_type.name}: it cannot be {routing_type.name} too"
+        raise AlreadyInUse(problem)
     if routing_type not in address.routing_types:
         add_routing_type(state, address, routing_type)
     queue = Queue(

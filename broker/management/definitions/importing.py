@@ -241,9 +241,9 @@ def _plan_present(engine: Engine, plan: _Plan, queue: Queue, wanted: QueueDefini
         return plan.refuse(f"queue {queue.name} is the broker's own")
     fixed = sorted(changed - {"paused", *map(kebab, ATTRIBUTES)})
     if fixed:
-        told = ", ".join(name.replace("_", " ") for name in fixed)
+        differing = ", ".join(name.replace("_", " ") for name in fixed)
         return plan.refuse(
-            f"the queue exists with another {told}: delete it first (`bartleby queue export` its messages)"
+            f"the queue exists with another {differing}: delete it first (`bartleby queue export` its messages)"
         )
     if queue.configured and attributes.keys() - {"enabled"}:
         return plan.refuse(_CONFIGURED)

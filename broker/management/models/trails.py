@@ -8,7 +8,7 @@ from pydantic import Field
 
 from broker.management.models.base import Shown, model_of
 from store.trail import Trail
-from store.trail_text import told
+from store.trail_text import sentence
 
 StepName = Literal["stored", "copied", "delivering", "in-flight", "returned", "scheduled", "died", "expired", "left"]
 
@@ -72,7 +72,7 @@ class TrailShown(Shown):
 def trail_shown(trail: Trail) -> TrailShown:
     """A trail as a model."""
     steps = [
-        model_of(StepShown, step, told=told(step), kind=step.kind.value, queues=list(step.queues))
+        model_of(StepShown, step, told=sentence(step), kind=step.kind.value, queues=list(step.queues))
         for step in trail.steps
     ]
     return model_of(TrailShown, trail, steps=steps, places=[model_of(PlaceShown, place) for place in trail.places])

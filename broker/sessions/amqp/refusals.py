@@ -56,16 +56,16 @@ class Refusals:
         if tx is not None:
             tx.refused = tx.refused or rollback_only(why)
         if self._target:
-            self._tell(ids, why, sent, tx)
+            self._send(ids, why, sent, tx)
             return
         heard = tx is not None if sent.settled else rejects(self._link)
         for id in ids:
             info: dict[str, object] = {"delivery-tag": self._tags[id]}
             if not heard:
                 raise link_error(why.condition, why.description or "", info)
-            self._tell([id], replace(why, info=info), sent, tx)
+            self._send([id], replace(why, info=info), sent, tx)
 
-    def _tell(self, ids: Sequence[int], why: Error, sent: Sent, tx: OpenTransaction | None) -> None:
+    def _send(self, ids: Sequence[int], why: Error, sent: Sent, tx: OpenTransaction | None) -> None:
         owner = self._owner
         if not sent.settled:
             rejected = Rejected(why)

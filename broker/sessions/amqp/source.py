@@ -93,8 +93,8 @@ def request(attach: Attach, source: Source, filters: Filters, owner: LinkOwner) 
     if name and routing is None and stated is None:
         routing = RoutingType.MULTICAST
     shared = SHARED in source.capabilities
-    told = attach.properties or {}
-    priority = told.get("priority", query.priority)
+    requested = attach.properties or {}
+    priority = requested.get("priority", query.priority)
     settled = attach.snd_settle_mode == SenderSettleMode.SETTLED
     forwards = LINK_CAPABILITY in attach.desired_capabilities and not settled
     return SubscribeRequest(
@@ -116,19 +116,19 @@ def request(attach: Attach, source: Source, filters: Filters, owner: LinkOwner) 
         access=owner.access,
         asked=query.asked,
         forwards=forwards,
-        reserve=_reserve(told, owner.access) if forwards else None,
-        on_demand=told.get(ON_DEMAND) is True,
+        reserve=_reserve(requested, owner.access) if forwards else None,
+        on_demand=requested.get(ON_DEMAND) is True,
     )
 
 
-def _reserve(told: dict[str, object], access: Access) -> Reserve | None:
+def _reserve(requested: dict[str, object], access: Access) -> Reserve | None:
     """Return the reservation that a link asks for, None if it asks for none.  Raises AmqpError."""
-    name, ms = told.get(RESERVE_NAME), told.get(RESERVE_MS)
+    name, ms = requested.get(RESERVE_NAME), requested.get(RESERVE_MS)
     if name is None:
         return None
     if not isinstance(name, str) or len(name) > RESERVE_NAME_MAX or not isinstance(ms, int) or ms <= 0:
         raise link_error(INVALID_FIELD, f"attach: {RESERVE_NAME} is a short text, with {RESERVE_MS} above 0.")
-    return Reserve(f"{LINK_SESSIONS}in/{access.user}/{name}", int(ms), part=told.get(RESERVE_PART) is True)
+    return Reserve(f"{LINK_SESSIONS}in/{access.user}/{name}", int(ms), part=requested.get(RESERVE_PART) is True)
 
 
 def granted(source: Source, filters: Filters, *, copies: bool, stays: bool) -> Source:

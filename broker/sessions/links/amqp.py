@@ -93,11 +93,11 @@ class AmqpLinkSession(AmqpEndpoint):
 
     def _on_open(self, event: Open) -> None:
         self.container = event.container_id
-        told = self._login.opened(event)
+        peer = self._login.opened(event)
         for name, route in self._link.routes.items():
             self.routes[name] = RouteSession(self, route, self._broker_name, self._login, self._sessions)
         self.opened("AMQP", self.access)
-        self._links.opened(self._link, self, told)
+        self._links.opened(self._link, self, peer)
 
     def _on_closed(self, event: Close) -> None:
         self._why = f"the other broker closed the connection: {words(event.error)}" if event.error else ""

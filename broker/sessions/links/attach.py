@@ -36,8 +36,10 @@ def attach_sender(sender: Sender, settings: RouteSettings) -> None:
     )
 
 
-def attach_receiver(receiver: Receiver, settings: RouteSettings, told: dict[str, object], selector: str = "") -> None:
-    """Send the ATTACH of a route that fills a local address; `told`: its properties."""
+def attach_receiver(
+    receiver: Receiver, settings: RouteSettings, properties: dict[str, object], selector: str = ""
+) -> None:
+    """Send the ATTACH of a route that fills a local address."""
     filters: dict[str, object] = {}
     asked = [each for each in (settings.selector, selector) if each]
     if asked:
@@ -48,7 +50,7 @@ def attach_receiver(receiver: Receiver, settings: RouteSettings, told: dict[str,
         target=Target(settings.local),
         snd_settle_mode=SenderSettleMode.UNSETTLED,
         desired_capabilities=(LINK_CAPABILITY,),
-        properties=told or None,
+        properties=properties or None,
     )
 
 

@@ -92,7 +92,7 @@ class BridgeRoute:
             return None
         return settings.local_prefix + topic[len(settings.remote_prefix) :] or None
 
-    def told(self, properties: bytes) -> bytes:
+    def seen_properties(self, properties: bytes) -> bytes:
         """Leave a response topic as it is: the route of the response is unknown."""
         return properties
 

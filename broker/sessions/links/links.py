@@ -39,7 +39,9 @@ class Links:
 
     def __init__(self, engine: Engine, settings: Iterable[LinkSettings]) -> None:
         self._engine = engine
-        self.by_name: Mapping[str, Link] = {each.name: Link(each, lambda: engine.now, self._told) for each in settings}
+        self.by_name: Mapping[str, Link] = {
+            each.name: Link(each, lambda: engine.now, self._notify) for each in settings
+        }
         self.connections: dict[str, LinkConnection] = {}
         self.closing = False  # the broker stops: lost connections are not reported
         for link in self.by_name.values():
@@ -172,15 +174,15 @@ class Links:
         link.move("lost", why)
         self._engine.report("link.lost", link=link.name, remote=link.remote, error=why, milliseconds=wait)
 
-    def _told(self, link: Link, route: Route | None) -> None:
+    def _notify(self, link: Link, route: Route | None) -> None:
         """Send a notification of a changed state."""
         notes = self._engine.notes
         if notes.listening:
-            told: dict[str, str | int] = {
+            properties: dict[str, str | int] = {
                 "_BARTLEBY_Link": link.name,
                 "_BARTLEBY_State": (link.state if route is None else route.state).value,
                 "_BARTLEBY_Error": link.error if route is None else route.error,
             }
             if route is not None:
-                told["_BARTLEBY_Route"] = route.name
-            notes.add("LINK_STATE" if route is None else "ROUTE_STATE", told)
+                properties["_BARTLEBY_Route"] = route.name
+            notes.add("LINK_STATE" if route is None else "ROUTE_STATE", properties)

@@ -126,7 +126,7 @@ class LinkSettings:
 
 
 #: Called at each change of a state with the link, and the route or None.
-Told = Callable[["Link", "Route | None"], None]
+Changed = Callable[["Link", "Route | None"], None]
 
 
 class Route:
@@ -169,16 +169,16 @@ class Route:
             self.note(error)
         if after is not None and after is not self.state:
             self.state, self.since = after, self.link.now()
-            self.link.told(self.link, self)
+            self.link.changed(self.link, self)
 
 
 class Link:
     """A link as it is now; times in ms since the epoch."""
 
-    def __init__(self, settings: LinkSettings, now: Callable[[], int], told: Told) -> None:
+    def __init__(self, settings: LinkSettings, now: Callable[[], int], changed: Changed) -> None:
         self.settings = settings
         self.now = now
-        self.told = told
+        self.changed = changed
         self.state = State.STOPPED
         self.since = now()
         self.error = ""
@@ -218,4 +218,4 @@ class Link:
         if error:
             self.error, self.error_at = error, self.now()
         self.state, self.since = LINK[self.state][trigger], self.now()
-        self.told(self, None)
+        self.changed(self, None)

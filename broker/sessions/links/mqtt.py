@@ -155,11 +155,11 @@ class MqttLinkSession(MqttEndpoint):
             words = reason_words(code, connack.properties) if version == V5 else _RETURN_CODES[code]
             self._give_up(f"MQTT {VERSIONS[version]} refused: {words}")
             return
-        told = connack.properties
-        keep_alive = told.get(SERVER_KEEP_ALIVE)
+        properties = connack.properties
+        keep_alive = properties.get(SERVER_KEEP_ALIVE)
         if keep_alive is not None:
             self._keep_for(keep_alive)
-        qos_max, retains = told.get(MAXIMUM_QOS), told.get(RETAIN_AVAILABLE) != 0
+        qos_max, retains = properties.get(MAXIMUM_QOS), properties.get(RETAIN_AVAILABLE) != 0
         self.renderer = BridgeRenderer(bridge, version, qos_max=2 if qos_max is None else qos_max, retains=retains)
         sessions = self._common.sessions
         try:
@@ -167,7 +167,7 @@ class MqttLinkSession(MqttEndpoint):
         except EngineError as error:
             self._give_up(f"this broker: {error}")
             return
-        most = told.get(RECEIVE_MAXIMUM) or RECEIVE_MAXIMUM_DEFAULT
+        most = properties.get(RECEIVE_MAXIMUM) or RECEIVE_MAXIMUM_DEFAULT
         self._routes = routes = BridgeRoutes(
             bridge, self.session, self, present=connack.session_present, receive_maximum=most
         )

@@ -101,20 +101,20 @@ class RouteSession:
             if settings.reads:
                 attach_sender(session.new_sender(name), settings)
             else:
-                attach_receiver(session.new_receiver(name), settings, self._told(name))
+                attach_receiver(session.new_receiver(name), settings, self._properties(name))
         except AmqpError as error:
             self.end(str(error))
 
-    def _told(self, name: str) -> dict[str, object]:
+    def _properties(self, name: str) -> dict[str, object]:
         """The properties of a receiver with this name."""
         settings = self.route.settings
-        told: dict[str, object] = {"priority": settings.priority} if settings.priority else {}
+        properties: dict[str, object] = {"priority": settings.priority} if settings.priority else {}
         if settings.only_with_consumers:
-            told[ON_DEMAND] = True
+            properties[ON_DEMAND] = True
         if self._other.bartleby and settings.reserve:
-            told[RESERVE_NAME] = f"{self._owner.engine.journal.broker_id.hex()}/{name}"
-            told[RESERVE_MS] = settings.reserve
-        return told
+            properties[RESERVE_NAME] = f"{self._owner.engine.journal.broker_id.hex()}/{name}"
+            properties[RESERVE_MS] = settings.reserve
+        return properties
 
     def has(self, link: AmqpLink) -> bool:
         """Whether a link is the route's own, not a part of one that runs (`ReceivingRoute`)."""

@@ -310,13 +310,13 @@ class ReceivingRoute(IncomingLink):
         assert whole is not None, "it is attached"
         receiver = session.new_receiver(f"{whole.name}.{self._parts_made}")
         receiver.order = self.link.order
-        told = dict(whole.properties or {})
-        if RESERVE_NAME in told:
-            told[RESERVE_PART] = True
+        properties = dict(whole.properties or {})
+        if RESERVE_NAME in properties:
+            properties[RESERVE_PART] = True
         part = ReceivingRoute(self._owner, receiver, self._standing, self.place, self.peer, selector)
         self._owner.incoming.add(part)
         try:
-            attach_receiver(receiver, self.route.settings, told, selector)
+            attach_receiver(receiver, self.route.settings, properties, selector)
         except AmqpError:
             self._owner.drop(receiver, closed=False)
         self._owner.touch()

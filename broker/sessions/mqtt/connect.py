@@ -58,7 +58,7 @@ class Login:
             self._start(method, connect.properties.get(AUTHENTICATION_DATA))
             return
         name, password = connect.user_name or "", connect.password or b""
-        self._gate.login(self._peer, name, password, self._port.reading.until(LOGIN, self._tell))
+        self._gate.login(self._peer, name, password, self._port.reading.until(LOGIN, self._identified))
 
     def step(self, auth: Auth) -> None:
         """Process an AUTH.  Raises MqttError."""
@@ -88,11 +88,11 @@ class Login:
             if not self._port.lost:
                 self.send(ReasonCode.CONTINUE_AUTHENTICATION, answer.data)
         elif isinstance(answer, sasl.Granted):
-            self._tell(answer.identity, answer.data)
+            self._identified(answer.identity, answer.data)
         else:
-            self._tell(None)
+            self._identified(None)
 
-    def _tell(self, identity: Identity | None, data: bytes | None = None) -> None:
+    def _identified(self, identity: Identity | None, data: bytes | None = None) -> None:
         if not self._port.lost:
             self._known(identity, data)
 

@@ -33,7 +33,7 @@ class Outward(Protocol):
     def seen(self, topic: str) -> str | None:
         """Return the peer's name of a topic; None: it has none."""
 
-    def told(self, properties: bytes) -> bytes:
+    def seen_properties(self, properties: bytes) -> bytes:
         """Return the properties of a message with the peer's topics."""
 
 
@@ -87,7 +87,7 @@ class MountPoint:
             return topic[len(self._prefix) :] or None
         return topic if topic.partition(SEPARATOR)[0] == _SYSTEM else None
 
-    def told(self, properties: bytes) -> bytes:
+    def seen_properties(self, properties: bytes) -> bytes:
         """Return a message's properties as a client sees them, without a response topic that it cannot publish to."""
         read = read_properties(b"\0" + properties)
         response = read.get(RESPONSE_TOPIC)

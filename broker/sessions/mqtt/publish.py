@@ -198,7 +198,7 @@ class Publisher:
             if send.queue is not None:
                 raise InvalidName(f"what is sent to the one queue {send.queue.name} cannot be retained")
             engine.check_routed(send)  # a refused message is not retained
-            self._retain(send.address, send.header, head, payload, told=qos > 0)
+            self._retain(send.address, send.header, head, payload, acknowledged=qos > 0)
         result = engine.publish([send], producer=self._producer)
         self.blocked |= result.blocked
         result.check()
@@ -223,11 +223,13 @@ class Publisher:
         header.expiration, header.expiry_source = address.settings.expiration(expiration, now)
         return header
 
-    def _retain(self, address: Address, header: MessageHeader, head: bytes, payload: Body, *, told: bool) -> None:
+    def _retain(
+        self, address: Address, header: MessageHeader, head: bytes, payload: Body, *, acknowledged: bool
+    ) -> None:
         """Retain the last message of a topic, or clear it if it is empty ([MQTT-3.3.1-5] to [MQTT-3.3.1-7]).
 
-        A message that cannot be retained still goes to current subscribers, unless the client can be `told`.  Raises
-        EngineError.
+        A message that cannot be retained still goes to current subscribers, unless its packet is `acknowledged`, and
+        the client thus learns of the refusal.  Raises EngineError.
         """
         retained = self._engine.retained
         if not payload:
@@ -246,7 +248,7 @@ class Publisher:
         try:
             retained.set(address, Message.of(kept, head, payload))
         except RetainedFull:
-            if told:
+            if acknowledged:
                 raise
 
     def _target(self, topic: str) -> tuple[Address, Queue | None]:

@@ -219,11 +219,11 @@ class Renderer:
         if version != V5:
             return self._heads.get(version, header.address, qos, retain, dup, b"")
         if self._heads.mount is not None:
-            properties = self._heads.mount.told(properties)
+            properties = self._heads.mount.seen_properties(properties)
         if subscription.lead:
             properties = subscription.lead + properties
         if header.expiration or header.annotations:
-            properties = _told(header, now) + properties
+            properties = _broker_properties(header, now) + properties
         return self._heads.get(version, header.address, qos, retain, dup, properties)
 
 
@@ -248,7 +248,7 @@ def _translated(message: Message) -> tuple[Properties, list[bytes] | LargePayloa
     return properties, [data]
 
 
-def _told(header: MessageHeader, now: int) -> bytes:
+def _broker_properties(header: MessageHeader, now: int) -> bytes:
     """Return the remaining expiry interval [MQTT-3.3.2-6], and the broker's annotations as user properties."""
     pairs = []
     if header.expiration:

@@ -123,8 +123,8 @@ class Subscriptions:
                 sentences.append(str(error))
                 continue
             codes.append(asked.qos)
-            told = asked.retain_handling == 0 or (asked.retain_handling == 1 and fresh)
-            if told and asked.filter.share is None:
+            sends_retained = asked.retain_handling == 0 or (asked.retain_handling == 1 and fresh)
+            if sends_retained and asked.filter.share is None:
                 wanting.append(asked.filter.text)
         return codes, Properties([(REASON_STRING, "; ".join(sentences))]) if sentences else NO_PROPERTIES, wanting
 

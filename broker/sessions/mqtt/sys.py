@@ -163,10 +163,10 @@ class BrokerFigures:
             "bytes/received": traffic.bytes_received,
             "bytes/sent": traffic.bytes_sent,
         }
-        told = {f"{ROOT}broker/{name}": b"%d" % number for name, number in numbers.items()}
+        values = {f"{ROOT}broker/{name}": b"%d" % number for name, number in numbers.items()}
         for name, load in self._loads.items():
             for minutes, average in zip(LOAD_MINUTES, load.averages, strict=True):
-                told[f"{ROOT}broker/load/{name}/{minutes}min"] = b"%.2f" % average
-        told[f"{ROOT}broker/version"] = f"bartleby version {self._version}".encode()
-        told[f"{ROOT}broker/uptime"] = b"%d seconds" % ((engine.now - self._started) // 1_000)
-        return told
+                values[f"{ROOT}broker/load/{name}/{minutes}min"] = b"%.2f" % average
+        values[f"{ROOT}broker/version"] = f"bartleby version {self._version}".encode()
+        values[f"{ROOT}broker/uptime"] = b"%d seconds" % ((engine.now - self._started) // 1_000)
+        return values

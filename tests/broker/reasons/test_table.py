@@ -20,7 +20,7 @@ from broker.reasons import exit_status
 from broker.reasons.exit_status import ExitStatus
 from broker.reasons.reason import NOTHING, Kind, Reason
 from broker.reasons.refusals import ANSWERS, PROBLEMS
-from broker.reasons.table import reasons, told
+from broker.reasons.table import client_words, reasons
 from broker.sessions.mqtt.terms import TooMany
 from protocols.amqp import errors as amqp
 from protocols.mqtt.codes import ReasonCode
@@ -182,7 +182,7 @@ def test_each_word_that_is_seen_is_in_the_table() -> None:
 
 
 def test_a_refusal_is_joined_with_what_clients_are_told() -> None:
-    assert told(errors.AddressFull) == ("amqp amqp:resource-limit-exceeded", "mqtt Quota exceeded")
+    assert client_words(errors.AddressFull) == ("amqp amqp:resource-limit-exceeded", "mqtt Quota exceeded")
     assert "error address-full" in of(Kind.MQTT)["Quota exceeded"].see
     assert "error address-full" in of(Kind.AMQP)["amqp:resource-limit-exceeded"].see
 

@@ -16,7 +16,7 @@ from broker.security.login import Policy
 from broker.security.password_checks import HASHES_WAITING_MAX
 from broker.security.throttle import WAIT_MS_MAX, Throttle, block
 from broker.security.users_file import StoredUser, UnusableFile, read_users, with_password, write_users
-from broker.sessions.login import Peer, tell_all
+from broker.sessions.login import Peer, call_all
 from broker.sessions.sasl import SCRAMS, Answer, Challenge, Granted, begin
 from tests.broker.security.logins import BOB, CLERK, Bench
 from tests.support.sim_gate import cheap_user
@@ -381,5 +381,5 @@ def test_all_are_told_before_a_fault_goes_on() -> None:
         raise RuntimeError(f"after {len(told)}")
 
     with pytest.raises(RuntimeError, match="after 1"):
-        tell_all([lambda: told.append(1), fails, lambda: told.append(2), fails])
+        call_all([lambda: told.append(1), fails, lambda: told.append(2), fails])
     assert told == [1, 2]

@@ -230,7 +230,7 @@ def test_where_the_other_books_do_not_reach_back_nothing_can_be_told(
     begun = b.segments[-1].created
     hole = Gap("", 1, 1, 1, 10, "the broker gave it up", 0, begun)
     result = ledgers(spark, [a, replace(b, trimmed=(hole,), open_below=1)], LedgerOptions())
-    assert passed(result)["a", None, passage.UNTOLD] == 1
+    assert passed(result)["a", None, passage.UNDECIDED] == 1
     assert (result.verdict, result.status) == (Verdict.NOT_PROVABLE, ExitStatus.DAMAGED)
     assert "retention" in result.problems[0]
 
@@ -256,8 +256,8 @@ CASES: Final[list[tuple[int, Sequence[tuple[str, int] | tuple[str, int, int]], M
     (2, [("b", 1)], {}, passage.LOST),
     (1, [], {"left_time": END - passage.MARGIN_MS}, passage.TRANSIT),
     (1, [], {"left_time": END - passage.MARGIN_MS - 1}, passage.LOST),
-    (1, [], {"sent": None}, passage.UNTOLD),
-    (1, [], {"sent": BEGIN + passage.MARGIN_MS}, passage.UNTOLD),
+    (1, [], {"sent": None}, passage.UNDECIDED),
+    (1, [], {"sent": BEGIN + passage.MARGIN_MS}, passage.UNDECIDED),
     (1, [], {"sent": BEGIN + passage.MARGIN_MS + 1}, passage.LOST),
     (1, [], {"origin": "b", "sent": None}, passage.LOST),
     (2, [("b", 1), ("c", 1)], {}, passage.PASSED),
@@ -268,7 +268,7 @@ CASES: Final[list[tuple[int, Sequence[tuple[str, int] | tuple[str, int, int]], M
     (1, [("b", 1, 8), ("b", 1, 9)], {}, passage.DOUBLED),
     (1, [("b", 1), ("b", 2)], {}, passage.DOUBLED),
     (1, [("b", 1), ("c", 2)], {"there": 1}, passage.DOUBT),
-    (1, [("b", 1), ("c", 2)], {"sent": None}, passage.UNTOLD),
+    (1, [("b", 1), ("c", 2)], {"sent": None}, passage.UNDECIDED),
     (0, [("b", 1)], {"there": 1}, passage.DOUBT),
     (0, [("b", 1)], {"erased": 1}, passage.PASSED),
     (0, [("b", 1)], {"ended": 1}, passage.DOUBLED),

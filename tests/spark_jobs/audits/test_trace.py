@@ -93,7 +93,7 @@ def test_what_lies_there_only_as_a_copy_is_found(tmp_path: Path, *, retained: bo
     assert (result.problems, result.summary["now"]) == ((), f"on held as {id}")
     trail = find_trail(OsFiles(), str(tmp_path / "journal"), id)
     told = [(row["position"], row["what happened"]) for row in rows(result, "life")]
-    assert told == [(step.position, trail_text.told(step)) for step in trail.steps]
+    assert told == [(step.position, trail_text.sentence(step)) for step in trail.steps]
     assert ("copied forward on held, " in told[0][1]) is not retained
     (known,) = rows(result, "ids")
     assert (known["address"], known["stored"] is not None) == ("held", retained)

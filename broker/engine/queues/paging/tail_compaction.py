@@ -19,7 +19,7 @@ from store import record
 from store.pages import SCRATCH_FIRST
 
 #: Called with messages on a queue that were copied forward.
-Told = Callable[[Queue, list[Message]], None]
+Copied = Callable[[Queue, list[Message]], None]
 
 
 def rows_in(queue: Queue, segment: int) -> list[tuple[Chunk, list[int]]]:
@@ -48,7 +48,7 @@ def size_of(chunk: Chunk, rows: list[int]) -> int:
     return sum([chunk.sizes[row] for row in rows])
 
 
-def carry(state: State, queue: Queue, chunk: Chunk, rows: list[int], segment: int, tell: Told) -> int:
+def carry(state: State, queue: Queue, chunk: Chunk, rows: list[int], segment: int, copied_forward: Copied) -> int:
     """Copy forward those rows that are still in this segment; returns how many.  The journal has room for them.
 
     Raises NotReadable.
@@ -66,7 +66,7 @@ def carry(state: State, queue: Queue, chunk: Chunk, rows: list[int], segment: in
         elif not _to_scratch(state, queue, chunk, run, segment):
             continue
         copied += len(run)
-        tell(queue, [message for _, message in run])
+        copied_forward(queue, [message for _, message in run])
     _learn_lowest(chunk)
     return copied
 
