@@ -114,7 +114,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         snapshot = self._take()
         resumed = begun.resumed(snapshot)
         if resumed < begun.position and self._options.strict:
-            raise WrongJournal(f"{_taken_back(begun, resumed)}: start the query with a new checkpoint")
+            raise WrongJournal(f"{_undone(begun, resumed)}: start the query with a new checkpoint")
         end = snapshot.next_position
         if self._target is not None:
             end = min(end, self._target)
@@ -143,10 +143,10 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         resumed = begun.resumed(snapshot)
         gaps = []
         if resumed < begun.position:
-            newest, what = snapshot.segments[-1], _taken_back(begun, resumed)
+            newest, what = snapshot.segments[-1], _undone(begun, resumed)
             gaps.append(Gap(newest.uri, newest.number, newest.number, resumed, begun.position - resumed, what))
         if ended.resumed(snapshot) < ended.position:
-            raise WrongJournal(f"{_taken_back(ended, ended.resumed(snapshot))}: start the query with a new checkpoint")
+            raise WrongJournal(f"{_undone(ended, ended.resumed(snapshot))}: start the query with a new checkpoint")
         bounds = Bounds(resumed, ended.position, self._options.selection.bounds.from_time)
         piece = snapshot.within(bounds)
         gaps += [*piece.missing, *_lost(piece, begun.since)]
@@ -157,7 +157,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read(partition, self._options)
 
 
-def _taken_back(offset: Offset, resumed: int) -> str:
+def _undone(offset: Offset, resumed: int) -> str:
     return (
         f"records {resumed} to {offset.position - 1} were delivered but are no longer in the journal: "
         "a power cut undid them before they were durable"

@@ -57,7 +57,7 @@ class _Exporter(SpanExporter):
     """
 
     def __init__(self, maker: SpanMaker, to: SpanExporter, losses: Losses, pause_s: float) -> None:
-        self.taken = 0  # notes taken out of the queue
+        self.dequeued = 0  # notes taken out of the queue
         self.closing = Event()
         self._maker = maker
         self._to = to
@@ -66,7 +66,7 @@ class _Exporter(SpanExporter):
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Send the spans, and note whether they arrived."""
-        self.taken += len(spans)
+        self.dequeued += len(spans)
         try:
             made = []
             for span in spans:
@@ -157,7 +157,7 @@ class Telemetry:
 
     def room(self) -> int:
         """How many more spans fit the queue."""
-        return self._queue_max - self._offered + self._exporter.taken
+        return self._queue_max - self._offered + self._exporter.dequeued
 
     def offer(self, span: PendingSpan) -> None:
         """Queue a note, or lose it if the queue is full."""

@@ -104,7 +104,7 @@ class Consumers:
         With `kept` it is the consumer's again if the transaction is rolled back.  Raises UnknownDelivery,
         TransactionClosed.
         """
-        messages = self._taken_back(consumer, id, tx)
+        messages = self._settle(consumer, id, tx)
         if tx is not None:
             tx.acknowledge(consumer, messages, kept=kept)
         else:
@@ -140,7 +140,7 @@ class Consumers:
 
         Raises UnknownDelivery, TransactionClosed.
         """
-        messages = self._taken_back(consumer, id, tx)
+        messages = self._settle(consumer, id, tx)
         if tx is not None:
             tx.settlements.append(Settlement(consumer, messages, DeliveryOutcome(-1, True, text), dead=reason))
         else:
@@ -170,7 +170,7 @@ class Consumers:
 
         Raises UnknownDelivery, TransactionClosed.
         """
-        messages = self._taken_back(consumer, id, tx)
+        messages = self._settle(consumer, id, tx)
         if tx is not None:
             tx.settlements.append(Settlement(consumer, messages, how))
         else:
@@ -188,7 +188,7 @@ class Consumers:
         reservation = consumer.reservation
         return 0 if reservation is None or reservation.whole is not consumer else len(reservation.stand_in.unacked)
 
-    def _taken_back(self, consumer: Consumer, id: int, tx: Transaction | None) -> list[Message]:
+    def _settle(self, consumer: Consumer, id: int, tx: Transaction | None) -> list[Message]:
         if id not in consumer.unacked:
             raise UnknownDelivery(f"message {id} is not waiting for an acknowledgement by this subscription")
         if tx is not None:

@@ -188,7 +188,7 @@ def _hand_over(
     changed), and behind others that wait, which they must not overtake.
     """
     ahead = queue.ahead and not queue.strict and state.is_under_way(queue.ahead)
-    if wait or consumer.held or (ahead and not consumer.sink.records(consumer)):
+    if wait or consumer.held or (ahead and not consumer.sink.journals_deliveries(consumer)):
         consumer.held += len(run)
         state.work.held.append((consumer, run, expiring))
     else:

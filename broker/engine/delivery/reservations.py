@@ -257,7 +257,7 @@ class _Nowhere:
 
     transport = None
 
-    def records(self, consumer: Consumer) -> bool:
+    def journals_deliveries(self, consumer: Consumer) -> bool:
         return False
 
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:

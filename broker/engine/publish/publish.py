@@ -148,7 +148,7 @@ def _publish_part(state: State, send: Send, messages: list[Message], result: Pub
             _refuse(result, Refusal(send, left[at:], error), stop=stop)
             break
         else:
-            send.taken(run)
+            send.accepted(run)
             at += len(run)
     return at > 0
 

@@ -55,7 +55,7 @@ def publish(state: State, messages: Sequence[Message], sends: Sequence[Send]) ->
     for queue, parts in arrived.items():
         _put(state, queue, messages, parts)
     for send in sends:
-        send.taken(send.messages)
+        send.accepted(send.messages)
     return True
 
 
@@ -91,7 +91,7 @@ def _route(state: State, send: Send) -> Groups:
 
 def _refuses(state: State, send: Send, groups: Groups) -> bool:
     """Whether a send has messages that must be refused: they are meant for a queue, and none accepts them."""
-    if not send.meant or sum([len(messages) for _, messages in groups]) == len(send.messages):
+    if not send.needs_queue or sum([len(messages) for _, messages in groups]) == len(send.messages):
         return False
     return not arrival.may_lose(send.address, state.candidates(send.address, send.queue, send.routing_type))
 

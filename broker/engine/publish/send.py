@@ -39,10 +39,10 @@ class Send:
         self.routed = 0
 
     @property
-    def meant(self) -> bool:
-        """Whether its messages are durable and meant for a queue, not for subscribers.
+    def needs_queue(self) -> bool:
+        """Whether its messages must reach a queue: they are durable, and not for subscribers.
 
-        They are if it names a queue, asks for anycast, or its address is only anycast.
+        They must if it names a queue, asks for anycast, or its address is only anycast.
         """
         if not self.messages[0].header.durable:
             return False
@@ -57,7 +57,7 @@ class Send:
             name, wanted = f"{name}::{self.queue.name}", self.queue.routing_type
         self.address, self.queue = destinations.destination(state, name, wanted)
 
-    def taken(self, messages: list[Message]) -> None:
+    def accepted(self, messages: list[Message]) -> None:
         """A hook for messages that were just accepted: more records can still join their journal entry."""
 
 

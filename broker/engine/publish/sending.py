@@ -47,7 +47,7 @@ def publish(state: State, send: Send, messages: list[Message]) -> int:
     address = send.address
     if address.extras is None and send.link_ids is None and not duplicates.may_have_ids(messages):
         targets = state.candidates(address, send.queue, send.routing_type)
-        return arrival.publish(state, address, messages, targets, meant=send.meant)
+        return arrival.publish(state, address, messages, targets, needs_queue=send.needs_queue)
     ids: list[tuple[Message, bytes]] = []
     fresh = messages
     if send.link_ids is not None or address.settings.id_cache_size > 0:
@@ -98,7 +98,7 @@ def check_routed(state: State, send: Send, messages: list[Message]) -> None:
 
     Those that the address would dead-letter (`send-to-dla-on-no-route`) are not refused.
     """
-    if not send.meant:
+    if not send.needs_queue:
         return
     address = send.address
     targets = state.candidates(address, send.queue, send.routing_type)
@@ -155,8 +155,8 @@ def _perform(state: State, send: Send, messages: list[Message], ids: list[tuple[
     if extras is None or send.queue is not None:
         targets = state.candidates(address, send.queue, send.routing_type)
         unrouted: list[Message] | None = [] if extras is not None and extras.no_route else None
-        meant = unrouted is None and send.meant
-        routed = arrival.publish(state, address, messages, targets, meant=meant, unrouted=unrouted)
+        needs_queue = unrouted is None and send.needs_queue
+        routed = arrival.publish(state, address, messages, targets, needs_queue=needs_queue, unrouted=unrouted)
         _send_to_dla(state, address, send.queue, unrouted or [])
     else:
         routed = _handle(state, address, send.routing_type, messages, extras, frozenset())

@@ -91,14 +91,14 @@ def publish(
     targets: Targets,
     *,
     checked: bool = True,
-    meant: bool = False,
+    needs_queue: bool = False,
     unrouted: list[Message] | None = None,
 ) -> int:
     """Accept a run of messages with the same header; returns how many were routed to a queue.
 
     `targets` are the candidate queues (anycast, multicast).  With `checked` the address's limit and the journal's
     room apply; moves within the broker are not checked: a message accepted once is not refused later.  Messages that
-    no queue accepts are refused if `meant` for one, added to `unrouted` if that is given, else unroutable.
+    no queue accepts are refused with `needs_queue`, added to `unrouted` if that is given, else unroutable.
 
     Raises AddressFull (policy FAIL), DiskFull or NoQueue, before anything changed.
     """
@@ -111,7 +111,7 @@ def publish(
             reserve(state, messages, essential=False)
     groups = route(messages, *takers(header, targets), address)
     routed = sum([len(run) for _, run in groups])
-    if meant and routed < len(messages) and not may_lose(address, targets):
+    if needs_queue and routed < len(messages) and not may_lose(address, targets):
         raise no_queue(address, targets, _left(messages, groups))
     next_id = state.journal.allocate_ids(len(messages))
     for message in messages:
@@ -350,7 +350,7 @@ def stored(state: State, queue: Queue, messages: list[Message], *, paged: bool =
 def _is_recorded(queue: Queue) -> bool:
     """Whether all deliveries from this queue are in the journal before they are sent."""
     consumers = queue.consumers
-    return len(consumers) == 1 and consumers[0].sink.records(consumers[0])
+    return len(consumers) == 1 and consumers[0].sink.journals_deliveries(consumers[0])
 
 
 def land(state: State, queue: Queue, messages: list[Message], *, paged: bool = False) -> None:

@@ -25,7 +25,7 @@ class Sink(Protocol):
     def transport(self) -> object:
         """The connection to close if it raises; None: there is none."""
 
-    def records(self, consumer: Consumer) -> bool:
+    def journals_deliveries(self, consumer: Consumer) -> bool:
         """Whether deliveries to this consumer are in the journal before their first byte is sent.
 
         If so, the sink may be passed messages that are not durable yet, and consumers wait for the disk once, not

@@ -122,7 +122,7 @@ class IncomingLink:
         self._place = place
         self._runs: list[_Run] = []
         self.refusals = Refusals(owner, link, target.name)
-        self.taken = 0  # messages accepted since a route last counted them
+        self.accepted = 0  # messages accepted since a route last counted them
         # No first credit while the address is full, or (the anonymous relay) the disk.
         self._blocked = owner.engine.block_if_full(None if place is None else place.address, self)
         if place is not None:
@@ -324,7 +324,7 @@ class IncomingLink:
             self.refusals.reject(ids, refused(error), run, None)
 
     def _accept(self, run: _Run, ids: list[int], state: DeliveryState) -> None:
-        self.taken += len(ids)
+        self.accepted += len(ids)
         if ids and not run.settled:
             self._owner.answer(self.link.session, RECEIVER, ids, state, settled=not run.second)
 
@@ -368,8 +368,8 @@ class _Large:
     """A large message whose first portion has arrived.  Raises DecodeError, EngineError if it cannot be accepted."""
 
     def __init__(self, link: IncomingLink, event: Portion, tx: OpenTransaction | None) -> None:
-        taken = take_apart(event.payload, linked=link.peer is not Peer.CLIENT, whole=False)
-        self._header, head, self.body, self._broker_annotations = taken
+        parts = take_apart(event.payload, linked=link.peer is not Peer.CLIENT, whole=False)
+        self._header, head, self.body, self._broker_annotations = parts
         self._link_id, self._head = (None, head) if link.peer is Peer.CLIENT else take_link_id(head)
         link.check_hops(self._head)
         self._target = link.target(self._head + _NO_BODY)

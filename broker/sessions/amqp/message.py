@@ -299,8 +299,8 @@ class Encoder:
         payloads: list[bytes] = []
         refused: list[Refusal] = []
         for at, message in enumerate(messages):
-            one, why, taken = self.encode([message], past, now, bytes_max)
-            if not taken:
+            one, why, processed = self.encode([message], past, now, bytes_max)
+            if not processed:
                 return payloads, refused, at
             payloads += one
             refused += why

@@ -113,7 +113,7 @@ class OutgoingLink:
 
     # -- deliveries ------------------------------------------------------------------------------------------------
 
-    def records(self, consumer: Consumer) -> bool:
+    def journals_deliveries(self, consumer: Consumer) -> bool:
         """Return False: deliveries have no journal record of their own."""
         return False
 
@@ -160,12 +160,12 @@ class OutgoingLink:
 
     def _send(self, messages: list[Message]) -> None:
         consumer = self.attached
-        payloads, refused, taken = self.encoder.encode(
+        payloads, refused, processed = self.encoder.encode(
             messages, past_of(consumer.queue), self._owner.engine.now, self.link.message_bytes_max
         )
-        if taken < len(messages):  # the next one is large
-            self._pending.extendleft(reversed(messages[taken:]))
-            messages = messages[:taken]
+        if processed < len(messages):  # the next one is large
+            self._pending.extendleft(reversed(messages[processed:]))
+            messages = messages[:processed]
         if refused:
             for message, why in refused:
                 self._owner.unsendable.add(consumer, message, why)
@@ -281,13 +281,15 @@ class BrowsingLink:
                 continue
             batch = [self._next, *islice(self._messages, min(self.link.room, BROWSED_MAX) - 1)]
             engine = self._owner.engine
-            payloads, refused, taken = self._encoder.encode(batch, LOOKED_AT, engine.now, self.link.message_bytes_max)
+            payloads, refused, processed = self._encoder.encode(
+                batch, LOOKED_AT, engine.now, self.link.message_bytes_max
+            )
             for message, why in refused:
                 report_render_fault(engine, message, why)
-            self._messages = chain(batch[taken:], self._messages)
+            self._messages = chain(batch[processed:], self._messages)
             self._next = next(self._messages, None)
             if payloads:
-                self._owner.outgoing.sent(self, size_of(batch[:taken]))
+                self._owner.outgoing.sent(self, size_of(batch[:processed]))
                 self.link.send(payloads, [None] * len(payloads), settled=True)
 
     def finish_drain(self, tick: int) -> bool:

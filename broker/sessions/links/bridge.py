@@ -78,21 +78,21 @@ class BridgeRoute:
         """The queue of its outgoing messages."""
         return self.route.settings.local
 
-    def seen(self, topic: str) -> str | None:
+    def peer_topic(self, topic: str) -> str | None:
         """Return the remote topic of a local one; None: it has none."""
         settings = self.route.settings
         if not topic.startswith(settings.local_prefix):
             return None
         return settings.remote_prefix + topic[len(settings.local_prefix) :] or None
 
-    def taken(self, topic: str) -> str | None:
+    def local_topic(self, topic: str) -> str | None:
         """Return the local topic of a remote one; None: it is not of this route."""
         settings = self.route.settings
         if not self.there.matches(topic):
             return None
         return settings.local_prefix + topic[len(settings.remote_prefix) :] or None
 
-    def seen_properties(self, properties: bytes) -> bytes:
+    def peer_properties(self, properties: bytes) -> bytes:
         """Leave a response topic as it is: the route of the response is unknown."""
         return properties
 
@@ -156,7 +156,7 @@ class InwardTopics:
         self._chars += len(topic)
         found = None
         for each in self._routes:
-            here = each.taken(topic)
+            here = each.local_topic(topic)
             if here is not None:
                 found = here, each
                 self.by_topic[here] = each

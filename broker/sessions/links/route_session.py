@@ -237,7 +237,7 @@ class _Attempt:
         engine.consumers.grant(self._consumer, route.link.settings.window)
         return True
 
-    def records(self, consumer: Consumer) -> bool:
+    def journals_deliveries(self, consumer: Consumer) -> bool:
         return False
 
     def deliver(self, consumer: Consumer, messages: Sequence[Message]) -> None:

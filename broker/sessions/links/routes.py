@@ -277,8 +277,8 @@ class ReceivingRoute(IncomingLink):
         self.top_up()
 
     def top_up(self) -> None:
-        self.route.passed += self.taken
-        self.taken = 0
+        self.route.passed += self.accepted
+        self.accepted = 0
         if self.route.state is not State.RUNNING:
             return
         if self.route.settings.only_with_consumers:

@@ -106,7 +106,7 @@ class Deliveries:
         """Restore the messages that were in flight before a restart."""
         self.in_flight.restore(stored, self._subscriptions)
 
-    def records(self, consumer: Consumer) -> bool:
+    def journals_deliveries(self, consumer: Consumer) -> bool:
         """Whether `InFlight.send` journals deliveries before they are sent: QoS 1 or 2, stored session."""
         subscription = self._subscriptions.get(consumer)
         return self.in_flight.stored is not None and subscription is not None and subscription.qos > 0

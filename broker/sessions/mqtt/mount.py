@@ -30,10 +30,10 @@ class Inward(Protocol):
 class Outward(Protocol):
     """Maps local topics to the peer's."""
 
-    def seen(self, topic: str) -> str | None:
+    def peer_topic(self, topic: str) -> str | None:
         """Return the peer's name of a topic; None: it has none."""
 
-    def seen_properties(self, properties: bytes) -> bytes:
+    def peer_properties(self, properties: bytes) -> bytes:
         """Return the properties of a message with the peer's topics."""
 
 
@@ -81,18 +81,18 @@ class MountPoint:
         pairs = [(each, self.whole(value) if each is RESPONSE_TOPIC else value) for each, value in properties]
         return Properties(pairs)
 
-    def seen(self, topic: str) -> str | None:
+    def peer_topic(self, topic: str) -> str | None:
         """Return a topic as a client sees it; None: it is outside of the mount point."""
         if topic.startswith(self._prefix):
             return topic[len(self._prefix) :] or None
         return topic if topic.partition(SEPARATOR)[0] == _SYSTEM else None
 
-    def seen_properties(self, properties: bytes) -> bytes:
+    def peer_properties(self, properties: bytes) -> bytes:
         """Return a message's properties as a client sees them, without a response topic that it cannot publish to."""
         read = read_properties(b"\0" + properties)
         response = read.get(RESPONSE_TOPIC)
         if response is None:
             return properties
-        seen = self.seen(response)
-        pairs = [(each, seen if each is RESPONSE_TOPIC else value) for each, value in read]
+        theirs = self.peer_topic(response)
+        pairs = [(each, theirs if each is RESPONSE_TOPIC else value) for each, value in read]
         return Properties([pair for pair in pairs if pair[1] is not None]).raw

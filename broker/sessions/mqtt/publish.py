@@ -69,7 +69,7 @@ class _TopicSend(Send):
         self.places: list[int] = []
         self.packet_ids: list[int] = []
 
-    def taken(self, messages: list[Message]) -> None:
+    def accepted(self, messages: list[Message]) -> None:
         if self.noted is not None:
             ids = self.packet_ids
             if len(messages) < len(self.messages):
@@ -168,11 +168,11 @@ class Publisher:
     def _publish_one(self, run: Publish, at: int, payload: Body, noted: Noted | None, outcomes: Outcomes) -> None:
         id = run.packet_ids[at] if noted is not None else 0
         try:
-            taken = self.send(run.topics[at], payload, run.qos, run.retain, run.properties, noted, id)
+            routed = self.send(run.topics[at], payload, run.qos, run.retain, run.properties, noted, id)
         except EngineError as error:
             outcomes[at] = Refused(refusal(error), str(error))
         else:
-            if not taken:
+            if not routed:
                 outcomes[at] = None
 
     def check(self, topic: str) -> None:

@@ -66,7 +66,7 @@ class Heads:
         if head is None:
             topic = self._syntax.to_topic(address)
             if topic is not None and self.mount is not None:
-                topic = self.mount.seen(topic)
+                topic = self.mount.peer_topic(topic)
             if topic is None:
                 raise ConversionError(f"MQTT has no topic for the address {address}")
             try:
@@ -219,7 +219,7 @@ class Renderer:
         if version != V5:
             return self._heads.get(version, header.address, qos, retain, dup, b"")
         if self._heads.mount is not None:
-            properties = self._heads.mount.seen_properties(properties)
+            properties = self._heads.mount.peer_properties(properties)
         if subscription.lead:
             properties = subscription.lead + properties
         if header.expiration or header.annotations:

@@ -49,21 +49,21 @@ class Browser(Rendering):
 
         Messages that STOMP cannot express are left out.  Raises EngineError.
         """
-        taken = 0
-        while self._next is not None and taken < bytes_max:
-            taken += self._next.size
+        nbytes = 0
+        while self._next is not None and nbytes < bytes_max:
+            nbytes += self._next.size
             for message, why in self.encode(output, [self._next]):
                 report_render_fault(self._engine, message, why)
             self._next = next(self._messages, None)
         if self._next is not None:
-            return taken, False
+            return nbytes, False
         destination = escape((self._prefix + self._queue.address.name).encode(), self._version)
         id = self.number + b",0"
         headers = [(b"subscription", escape(self.id, self._version)), (b"message-id", id)]
         if self._ack_lead:
             headers.append((b"ack", id))
         output.parts.append(encode(b"MESSAGE", [*headers, (b"destination", destination), (b"browser", b"end")]))
-        return taken, True
+        return nbytes, True
 
     def close(self, engine: Engine, how: DeliveryOutcome) -> None:
         """End; no message was consumed."""

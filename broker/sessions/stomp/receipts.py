@@ -26,9 +26,9 @@ class Receipts(Confirmations[tuple[int, bytes]]):
         """Owe a receipt for a frame that was processed; `sends`: how many SENDs there were, including this frame."""
         self.owed.append((sends, receipt))
 
-    def refuse(self, taken: int) -> None:
-        """Drop receipts owed for frames after the first `taken` SENDs, since the next one was refused."""
-        self.owed = [each for each in self.owed if each[0] <= taken]
+    def refuse(self, published: int) -> None:
+        """Drop receipts owed for frames after the first `published` SENDs, since the next one was refused."""
+        self.owed = [each for each in self.owed if each[0] <= published]
 
     def _send(self, receipts: list[tuple[int, bytes]]) -> None:
         for _, receipt in receipts:

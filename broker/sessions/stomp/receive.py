@@ -64,7 +64,7 @@ class Receiver:
         """Publish what was gathered.  Returns the first refusal, if any."""
         failure, blocked = self.sends.publish(self)
         if failure is not None:
-            self._receipts.refuse(self.sends.taken)
+            self._receipts.refuse(self.sends.published)
         if blocked:
             self._block()
         return failure

@@ -115,7 +115,7 @@ class Sends:
     """The SENDs of a connection that are not published yet.
 
     `expect` is called with the beginning of sends that can join a run, `expect_reply` with temporary destinations to
-    which the peer expects answers.  `taken` counts the published sends; after a refusal, those before it.
+    which the peer expects answers.  `published` counts those published; after a refusal, those before it.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Sends:
         expect_reply: Callable[[bytes], None],
         expect: Callable[[Lead], None],
     ) -> None:
-        self.taken = 0
+        self.published = 0
         self._engine = engine
         self._destinations = destinations
         self._expect = expect
@@ -253,7 +253,7 @@ class Sends:
     @property
     def gathered(self) -> int:
         """How many sends there have been, published or not."""
-        return self.taken + (len(self._arrived) if self._runs else 0)
+        return self.published + (len(self._arrived) if self._runs else 0)
 
     @property
     def _arrived(self) -> list[Message]:
@@ -284,7 +284,7 @@ class Sends:
             if refusals:
                 counting = arrived.index(refusals[0].messages[0])
                 failure = _refused(refusals)
-        self.taken += counting
+        self.published += counting
         return failure, blocked
 
     def _refused_in(self, tx: Transaction, own: list[_Run], messages: list[Message]) -> list[Refusal]:

@@ -132,7 +132,7 @@ class Subscriptions:
         self._by_id.clear()
         self._by_number.clear()
 
-    def records(self, consumer: Consumer) -> bool:
+    def journals_deliveries(self, consumer: Consumer) -> bool:
         """Return False: the session writes no records for deliveries."""
         return False
 

@@ -40,7 +40,7 @@ class Taker:
         self.closed: list[str] = []
         self.consumer: Consumer
 
-    def records(self, consumer: Consumer) -> bool:
+    def journals_deliveries(self, consumer: Consumer) -> bool:
         """Deliveries leave without a record of their own."""
         return False
 

@@ -207,7 +207,7 @@ class Inbox:
         self.messages: list[Message] = []
         self.reasons: list[str] = []
 
-    def records(self, consumer: Consumer) -> bool:
+    def journals_deliveries(self, consumer: Consumer) -> bool:
         """Deliveries leave without a record of their own."""
         return False
 
