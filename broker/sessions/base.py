@@ -79,6 +79,6 @@ class BaseSession(ABC):
     def dismiss(self, reason: str) -> None:
         """End the connection because an operator wants it closed."""
 
-    def report(self, code: str, /, **facts: str | int) -> None:
+    def report(self, code: str, /, **fields: str | int) -> None:
         """Log an event of this connection."""
-        self.engine.report(code, connection=self.id, remote=self.remote, **facts)
+        self.engine.report(code, connection=self.id, remote=self.remote, **fields)

@@ -21,7 +21,7 @@ from broker.engine.queues import arrival, duplicates, waiting
 from broker.engine.queues.address import Address
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
-from broker.engine.queues.stored import encode_facts, record_flags
+from broker.engine.queues.stored import encode_header, record_flags
 from store.body import LargeBody
 from store.record import MessageLead
 
@@ -113,7 +113,7 @@ def _hold(
         if durable:
             for queue_id in durable:
                 state.journal.ensure_defined(queue_id)
-            lead = MessageLead(encode_facts(header, durable), record_flags(header))
+            lead = MessageLead(encode_header(header, durable), record_flags(header))
             for message in messages:
                 leads[message.id - first] = lead
         for queue in queues:

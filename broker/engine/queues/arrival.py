@@ -19,7 +19,7 @@ from broker.engine.queues.paging import admit
 from broker.engine.queues.paging.tail import Landing
 from broker.engine.queues.queue import DeliveryState, Queue
 from broker.engine.queues.state import State
-from broker.engine.queues.stored import encode_facts, record_flags
+from broker.engine.queues.stored import encode_header, record_flags
 from broker.engine.queues.types.grouped import bucket
 from store import record
 from store.body import LargeBody
@@ -258,7 +258,7 @@ def _place(state: State, address: Address, queues: list[Queue], messages: list[M
     hold(state, queues, messages)
     durable = [queue.id for queue in queues if queue.durable] if header.durable else []
     if durable:
-        facts_bytes = _store(state, header, durable, messages)
+        header_bytes = _store(state, header, durable, messages)
     end = state.journal.end
     if header.attempts != NEW:
         for queue in queues:
@@ -272,7 +272,7 @@ def _place(state: State, address: Address, queues: list[Queue], messages: list[M
             continue
         if durable and (queue.durable or queue in paged):
             if queue in paged:
-                admit.expect(state, queue, admitted, messages, facts_bytes, end)
+                admit.expect(state, queue, admitted, messages, header_bytes, end)
             stored(state, queue, admitted, paged=queue in paged)
         else:
             land(state, queue, admitted, paged=queue in paged)
@@ -318,7 +318,7 @@ def _store(state: State, header: MessageHeader, queue_ids: list[int], messages: 
     journal = state.journal
     for queue_id in queue_ids:
         journal.ensure_defined(queue_id)
-    encoded, flags = encode_facts(header, queue_ids), record_flags(header)
+    encoded, flags = encode_header(header, queue_ids), record_flags(header)
     body = messages[0].body
     if isinstance(body, LargeBody):
         assert len(messages) == 1, "a message with a large body is a run of its own"

@@ -31,7 +31,7 @@ UNGROUPED: Final = RecordType.MESSAGE | record.VERSION << 8
 
 
 @lru_cache(maxsize=256)
-def _with_facts(nbytes: int) -> Struct:
+def _with_header(nbytes: int) -> Struct:
     """The struct of the fixed part and an encoded header of this length."""
     return Struct(f"{MESSAGE_KIND.format}{nbytes}s")
 
@@ -69,7 +69,7 @@ class UnknownFormat(Exception):
     """The journal holds messages of a protocol unknown to this version."""
 
 
-def encode_facts(header: MessageHeader, queue_ids: list[int]) -> bytes:
+def encode_header(header: MessageHeader, queue_ids: list[int]) -> bytes:
     """The encoded header of a MESSAGE record, which a run shares."""
     return record.message_facts(
         timestamp=header.timestamp,
@@ -104,19 +104,19 @@ class MessageReader:
         self._bodies = bodies
         self._decoder = decode.MessageDecoder()
         self._groups: dict[tuple[str, bool], MessageHeader] = {}  # of the messages with the same header
-        self._stored_facts: decode.MessageFacts | None = None
-        self._facts: MessageHeader | None = None
+        self._stored: decode.MessageFacts | None = None
+        self._header: MessageHeader | None = None
         self._flags = 0
         self.decode = self._decoder.decode
         self.decode_copied = self._decoder.decode_copied
 
     def header(self, stored: decode.Message | decode.Copied) -> MessageHeader:
         """The header of a message, without its group.  Raises UnknownFormat."""
-        header = self._facts
-        if stored.facts is not self._stored_facts or header is None or stored.flags != self._flags:
-            self._stored_facts = stored.facts
+        header = self._header
+        if stored.facts is not self._stored or header is None or stored.flags != self._flags:
+            self._stored = stored.facts
             self._flags = stored.flags
-            header = self._facts = self._read_facts(stored)
+            header = self._header = self._read_header(stored)
             self._groups.clear()
         return header
 
@@ -192,10 +192,10 @@ class MessageReader:
                     if kind & KIND_MASK == UNGROUPED:
                         header, known, fixed = other.header, kind, length - head_bytes - body_bytes
                         encoded = buffer[offset + MESSAGE_KIND.size : offset + fixed]
-                        unpack = _with_facts(len(encoded)).unpack_from
+                        unpack = _with_header(len(encoded)).unpack_from
         return messages
 
-    def _read_facts(self, stored: decode.Message | decode.Copied) -> MessageHeader:
+    def _read_header(self, stored: decode.Message | decode.Copied) -> MessageHeader:
         header = stored.facts
         format = self.formats.get(header.format)
         if format is None:

@@ -24,7 +24,7 @@ from broker.engine.queues.paging import tail_compaction
 from broker.engine.queues.paging.tail import Chunk
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
-from broker.engine.queues.stored import encode_facts, record_flags
+from broker.engine.queues.stored import encode_header, record_flags
 from store import record
 from store.body import LargeBody
 from store.errors import JournalFull
@@ -213,7 +213,7 @@ class Cleaner:
             return []
         for queue in durable:
             journal.ensure_defined(queue.id)
-        encoded = encode_facts(header, [queue.id for queue in durable])
+        encoded = encode_header(header, [queue.id for queue in durable])
         body = messages[0].body
         if isinstance(body, LargeBody):
             assert len(messages) == 1, "a message with a large body has a header of its own"

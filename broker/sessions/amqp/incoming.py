@@ -18,7 +18,7 @@ from broker.engine.model.names import is_temporary
 from broker.engine.model.query import split_query
 from broker.sessions.amqp.link_id import TOO_MANY_HOPS, hops_of, take_link_id
 from broker.sessions.amqp.link_owner import LinkOwner
-from broker.sessions.amqp.message import BrokerAnnotations, Unacceptable, make_facts, take_apart
+from broker.sessions.amqp.message import BrokerAnnotations, Unacceptable, make_header, take_apart
 from broker.sessions.amqp.refusals import Refusals
 from broker.sessions.amqp.terms import refused
 from broker.sessions.amqp.transactions import OpenTransaction
@@ -237,7 +237,7 @@ class IncomingLink:
         check_temporary(owner.engine, plain, stated=target.temporary)
         now, user, origin = owner.engine.now, owner.access.user, owner.origin
         linked = self.peer is not Peer.CLIENT
-        header = make_facts(
+        header = make_header(
             section, broker_annotations, owner.format, asked, now=now, user=user, origin=origin, linked=linked
         )
         address, queue = owner.engine.destination(plain, asked, access=owner.access, asked=query.asked)

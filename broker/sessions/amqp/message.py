@@ -175,7 +175,7 @@ def _obey(broker_annotations: BrokerAnnotations, annotations: dict[object, objec
     return encode_annotations(MESSAGE_ANNOTATIONS, left)
 
 
-def make_facts(
+def make_header(
     section: bytes,
     broker_annotations: BrokerAnnotations | None,
     format: Format,
@@ -273,13 +273,13 @@ class Encoder:
     Messages of the format `_as_they_came` without annotations of the broker are sent unchanged.
     """
 
-    __slots__ = ("_again", "_facts", "_first", "_now", "_replies", "_rewrites")
+    __slots__ = ("_again", "_first", "_header", "_now", "_replies", "_rewrites")
 
     _as_they_came: ClassVar[int] = AMQP_FORMAT
 
     def __init__(self, replies: ReplyPrefixes) -> None:
         self._replies = replies
-        self._facts: MessageHeader | None = None
+        self._header: MessageHeader | None = None
         self._first = self._again = b""  # header sections: for the first acquirer, and for others
         self._rewrites = False  # messages with this header are not sent unchanged
         self._now = 0
@@ -316,8 +316,8 @@ class Encoder:
         as_they_came = self._as_they_came
         for message in messages:
             header = message.header
-            if header is not self._facts:
-                self._facts = header
+            if header is not self._header:
+                self._header = header
                 self._first = plain_header(header.durable, header.priority, True)
                 self._again = plain_header(header.durable, header.priority, False)
                 self._rewrites = bool(header.annotations) or header.format.number != as_they_came

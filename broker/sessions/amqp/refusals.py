@@ -72,8 +72,8 @@ class Refusals:
             state = rejected if tx is None else TransactionalState(tx.id, rejected)
             owner.answer(self._link.session, RECEIVER, ids, state, settled=not sent.second)
         elif tx is None:  # else its discharge tells
-            facts: dict[str, str | int] = {"client": owner.container, "target": self._target}
-            owner.report("amqp.transfer_dropped", **facts, messages=len(ids), error=why.description or "")
+            fields: dict[str, str | int] = {"client": owner.container, "target": self._target}
+            owner.report("amqp.transfer_dropped", **fields, messages=len(ids), error=why.description or "")
 
 
 def rejects(link: Receiver) -> bool:

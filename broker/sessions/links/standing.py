@@ -36,8 +36,8 @@ class Standing:
         self.route.move("doubt")
         self._report("link.route_doubtful", messages=len(ids))
 
-    def _report(self, code: str, **facts: str | int) -> None:
-        self._session.report(code, link=self.route.link.name, route=self.route.name, **facts)
+    def _report(self, code: str, **fields: str | int) -> None:
+        self._session.report(code, link=self.route.link.name, route=self.route.name, **fields)
 
     def look_back(self) -> bool:
         """Hold the messages that were in flight when this broker last stopped; whether there were any.

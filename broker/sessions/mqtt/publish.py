@@ -163,7 +163,7 @@ class Publisher:
     def _begin(self, topic: str, qos: int, properties: Properties, noted: Noted | None) -> _TopicSend:
         """Return a send to a topic, without messages yet.  Raises EngineError."""
         address, queue = self._target(topic)
-        return _TopicSend(address, queue, self._facts(address, qos, properties), noted)
+        return _TopicSend(address, queue, self._header(address, qos, properties), noted)
 
     def _publish_one(self, run: Publish, at: int, payload: Body, noted: Noted | None, outcomes: Outcomes) -> None:
         id = run.packet_ids[at] if noted is not None else 0
@@ -204,7 +204,7 @@ class Publisher:
         result.check()
         return send.routed
 
-    def _facts(self, address: Address, qos: int, properties: Properties) -> MessageHeader:
+    def _header(self, address: Address, qos: int, properties: Properties) -> MessageHeader:
         """Return the header of messages on one topic."""
         now = self._engine.now
         header = MessageHeader(

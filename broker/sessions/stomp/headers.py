@@ -152,7 +152,7 @@ def boolean(headers: Headers, name: bytes, command: str, *, default: bool) -> bo
 TIME_MAX: Final = 253_402_300_799_999
 
 
-def make_facts(
+def make_header(
     headers: Headers, routing_type: RoutingType | None, format: Format, *, now: int, user: str, origin: str
 ) -> MessageHeader:
     """Make the message header of a SEND, without address and its expiry settings.  Raises StompError.

@@ -22,7 +22,7 @@ from broker.sessions.stomp.headers import (
     Headers,
     encode_headers,
     encode_plain,
-    make_facts,
+    make_header,
     message_group,
     refused,
     routing_type,
@@ -99,7 +99,7 @@ class _Run(Send):
         first = self.messages.index(message)
         return next((receipt for at, receipt in self.receipts if at >= first), None)
 
-    def facts_for(self, group: tuple[str, bool]) -> MessageHeader:
+    def header_for(self, group: tuple[str, bool]) -> MessageHeader:
         """Return the header of a send in this group, if any; one in a group ends the fast path for the run."""
         if not group[0]:
             return self.header
@@ -195,13 +195,13 @@ class Sends:
             lead = b"".join(consumed)
             run.note_receipt(headers)
         head = strip(frame, consumed, lead)
-        header = run.facts_for(group) if group[0] else run.header
+        header = run.header_for(group) if group[0] else run.header
         self._append(run, Message(header, encode_headers(headers) if head is None else head, frame.body))
 
     def _add_alone(self, headers: Headers, body: Body) -> None:
         run = self._begin(headers, ())
         run.note_receipt(headers)
-        self._append(run, Message.of(run.facts_for(message_group(headers)), encode_headers(headers), body))
+        self._append(run, Message.of(run.header_for(message_group(headers)), encode_headers(headers), body))
 
     def _make_reply_to_real(self, frame: Frame) -> None:
         """Replace a temporary reply-to by the name that other connections can use."""
@@ -244,7 +244,7 @@ class Sends:
         asked = routing_type(headers.get(b"destination-type"), "destination-type", "SEND", headers)
         name, query = split_query(name)
         wanted = next((t for t in (asked, stated, query.routing_type) if t is not None), None)
-        header = make_facts(headers, wanted, self._format, now=now, user=access.user, origin=destinations.origin)
+        header = make_header(headers, wanted, self._format, now=now, user=access.user, origin=destinations.origin)
         address, queue = self._engine.destination(name, wanted, access=access, asked=query.asked)
         header.address = address.name
         header.expiration, header.expiry_source = address.settings.expiration(header.expiration, header.timestamp)

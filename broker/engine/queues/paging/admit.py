@@ -16,7 +16,7 @@ from broker.engine.queues.paging.tail import Landing, Tail
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import discharge
 from broker.engine.queues.state import State
-from broker.engine.queues.stored import encode_facts, record_flags
+from broker.engine.queues.stored import encode_header, record_flags
 from store import record
 
 
@@ -73,9 +73,11 @@ def tail_of(state: State, queue: Queue) -> Tail:
     return queue.tail
 
 
-def expect(state: State, queue: Queue, admitted: list[Message], run: list[Message], facts_bytes: int, end: int) -> None:
+def expect(
+    state: State, queue: Queue, admitted: list[Message], run: list[Message], header_bytes: int, end: int
+) -> None:
     """Note that the first messages of a run enter the tail once durable; `end` is the run's end in the journal."""
-    fixed = record.MESSAGE_FIXED.size + facts_bytes
+    fixed = record.MESSAGE_FIXED.size + header_bytes
     sizes = [fixed + len(message.head) + len(message.body) for message in run]
     tail = tail_of(state, queue)
     tail.landing.append(Landing(admitted, run[0].segment, end - sum(sizes), sizes[: len(admitted)]))
@@ -123,7 +125,7 @@ def write_scratch(state: State, messages: list[Message]) -> tuple[int, int, Sequ
     """Write a run to a scratch file; returns segment, offset and sizes, the first two 0 if that failed."""
     header = messages[0].header
     parts: list[bytes] = []
-    encoded = encode_facts(header, [])
+    encoded = encode_header(header, [])
     record.encode_messages(parts, encoded, record_flags(header), messages)
     place = state.pages.write(parts, len(messages))
     if place is None:

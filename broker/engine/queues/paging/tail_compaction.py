@@ -14,7 +14,7 @@ from broker.engine.queues.paging.rows import Row, read
 from broker.engine.queues.paging.tail import Chunk
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
-from broker.engine.queues.stored import encode_facts, record_flags
+from broker.engine.queues.stored import encode_header, record_flags
 from store import record
 from store.pages import SCRATCH_FIRST
 
@@ -75,7 +75,7 @@ def _copy(state: State, queue: Queue, chunk: Chunk, run: list[Row], segment: int
     journal = state.journal
     header = run[0][1].header
     messages = [message for _, message in run]
-    encoded = encode_facts(header, [queue.id])
+    encoded = encode_header(header, [queue.id])
     journal.ensure_defined(queue.id)
     journal.add_copies(encoded, record_flags(header), messages, segment)
     fixed = record.COPIED_FIXED.size + len(encoded)

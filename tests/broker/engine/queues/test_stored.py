@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.engine.model.message import Message, MessageHeader, RoutingType
-from broker.engine.queues.stored import encode_facts, record_flags
+from broker.engine.queues.stored import encode_header, record_flags
 from store import record
 from store.pages import SCRATCH_FIRST
 from tests.broker.engine.engine_harness import FORMAT, Bench
@@ -30,7 +30,7 @@ class Records:
 
     def add(self, header: MessageHeader, heads: list[bytes], bodies: list[bytes], queues: list[int]) -> None:
         """A run."""
-        encoded = encode_facts(header, queues)
+        encoded = encode_header(header, queues)
         for head, body in zip(heads, bodies, strict=True):
             message = Message(header, head, body)
             message.id = len(self.messages) + 100
