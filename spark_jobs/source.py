@@ -158,9 +158,9 @@ class JournalReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """See reading.plan.  Raises the exceptions of SourceOptions.pinned and plan."""
+        """The partitions of the query.  Raises the exceptions of SourceOptions.pinned and plan."""
         return plan(self._options.pinned(), self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """See reading.read."""
+        """The rows of a partition, as Arrow batches."""
         return read(partition, self._options)

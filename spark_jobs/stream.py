@@ -153,7 +153,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return plan(replace(piece, missing=tuple(gaps)), self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """See reading.read."""
+        """The rows of a partition, as Arrow batches."""
         return read(partition, self._options)
 
 

@@ -177,7 +177,7 @@ class FileLog:
     # -- before and after ------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """See Log.  Removes spares of an earlier run, whose numbers no longer fit, and its scratch files."""
+        """Lock the directory; remove spares of an earlier run, whose numbers no longer fit, and its scratch files."""
         try:
             self._files.make_dir(self.directory)
             self._lock = self._files.lock(f"{self.directory}/lock")
@@ -228,7 +228,7 @@ class FileLog:
             raise self._fail(f"reading {self.path(segment)}", error) from error
 
     def cut(self, segment: int, end: int, torn_bytes: int) -> None:
-        """See Log.  The bytes are saved in torn/, durably, before anything is cut."""
+        """Cut a segment's torn tail; its bytes are saved in torn/, durably, before that."""
         path = self.path(segment)
         try:
             if torn_bytes:
@@ -313,7 +313,7 @@ class FileLog:
             file.truncate(self._end)
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """See Log.  Makes one write, which is durable when it returns."""
+        """Append entries with one write, which is durable when it returns."""
         assert entries[0].segment == self._segment, "entries go to the segment that was begun"
         self.append_packed(self.pack(entries), entries)
 
@@ -363,7 +363,7 @@ class FileLog:
             self._on_slow_sync(seconds)
 
     def trim(self, segments: Sequence[int]) -> None:
-        """See Log.  Each segment is durably gone before the next one is dropped.
+        """Drop segments, or keep them (retention); each is durably gone before the next one is dropped.
 
         Retention needs room for a directory: on a full disk it is postponed until the next time, or the next start.
         """

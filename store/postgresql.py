@@ -71,7 +71,7 @@ class _OnServer:
 
 
 class Postgres(_OnServer):
-    """See Database."""
+    """The database of a log, in PostgreSQL."""
 
     def __init__(self, settings: PostgresSettings) -> None:
         super().__init__(Server(settings))
@@ -257,7 +257,7 @@ class Postgres(_OnServer):
 
 
 class PostgresLease(_OnServer):
-    """See Leases.  The lease need not be replicated: no change waits for a standby."""
+    """The lease, in PostgreSQL.  It need not be replicated: no change waits for a standby."""
 
     def __init__(self, settings: PostgresSettings) -> None:
         super().__init__(Server(settings, lease_only=True))

@@ -200,7 +200,7 @@ class Server:
         return ""
 
     def interrupt(self) -> None:
-        """See Database."""
+        """Break the connection from another thread: a call that waits for the server raises Doubtful."""
         connection = self._connection
         with suppress(psycopg.Error, OSError):
             if connection is not None:
@@ -211,7 +211,7 @@ class Server:
                     channel.detach()  # the descriptor belongs to the connection
 
     def close(self) -> None:
-        """See Database."""
+        """Close the connection, if there is one."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
@@ -288,7 +288,7 @@ class Server:
         return Doubtful(f"PostgreSQL: {error_text(error)}")
 
     def _judge(self, standbys: str) -> None:
-        """See `_look`; `standbys`: those named after the commit."""
+        """Check that a commit was replicated; `standbys`: those named after it.  Raises Doubtful."""
         if self.settings.single_copy or self._lease_only:
             return
         if self._warning:

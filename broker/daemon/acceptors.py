@@ -117,7 +117,7 @@ class Acceptors:
                 self._tick.failed(None, error)
 
     def set_congested(self, congested: bool) -> None:
-        """See Listener; applies to listeners opened later, too."""
+        """Stop reading from all connections, or continue: the journal fell behind, or caught up."""
         self._congested = congested
         for listener in self._listeners.values():
             listener.set_congested(congested)

@@ -33,16 +33,16 @@ class Flushing:
         self._touched: dict[Transport, None] = {}
 
     def enter(self) -> None:
-        """See Tick; does nothing here."""
+        """Do nothing: there is no engine whose tick begins."""
 
     def touch(self, transport: Transport) -> None:
-        """See Tick."""
+        """Flush a connection in the next iteration: it has output."""
         if not self._touched:
             asyncio.get_running_loop().call_soon(self._flush)
         self._touched[transport] = None
 
     def failed(self, transport: Transport | None, error: BaseException) -> None:
-        """See Tick; ends the connection."""
+        """Report an exception, and end the connection that it came from."""
         self._report("broker.error", error=described(error))
         if transport is not None:
             transport.abort()

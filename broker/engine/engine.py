@@ -183,7 +183,7 @@ class Engine:
     ) -> PublishResult:
         """Accept the messages of these sends; `arrived` are all of them in order of arrival, None for a single send.
 
-        Refused messages do not hold up the rest, except with `stop`.  See `publish.publish`.
+        Refused messages do not hold up the rest, except with `stop`.
         """
         self._state.begin()
         messages = sends[0].messages if arrived is None else arrived
@@ -212,7 +212,7 @@ class Engine:
     ) -> tuple[Address, Queue | None]:
         """Where a send goes: the address, and the queue if the name is an FQQN.  Creates what is missing, if allowed.
 
-        Raises Denied, NotFound, InvalidName, RoutingTypeMismatch, AttributesDiffer.  See `destinations.destination`.
+        Raises Denied, NotFound, InvalidName, RoutingTypeMismatch, AttributesDiffer.
         """
         return destinations.destination(self._state, name, routing_type, access=access, asked=asked, attached=attached)
 

@@ -71,19 +71,19 @@ class RedirectingSession:
         return self._codec.data_to_send()
 
     def flushed(self) -> None:
-        """See Session."""
+        """Do nothing: the answer is the only output."""
 
     def write_blocked(self) -> None:
-        """See Session."""
+        """Do nothing: the answer is the only output."""
 
     def send_heartbeat(self) -> None:
-        """See Session."""
+        """Do nothing: no heart-beats were agreed on."""
 
     def timed_out(self) -> None:
-        """See Session."""
+        """Do nothing: no heart-beats were agreed on."""
 
     def connection_lost(self) -> None:
-        """See Session."""
+        """Do nothing: the client had nothing here."""
 
     def fail(self, why: str, *, moved: bool = False) -> None:
         self._answer()

@@ -107,7 +107,7 @@ class Snapshot:
             raise ValueError(f"this is not a snapshot: {error!r}") from error
 
     def bounded(self, **bounds: int | None) -> Snapshot:
-        """The snapshot restricted to these bounds (the fields of Bounds).  See `within`."""
+        """The snapshot restricted to these bounds (the fields of Bounds)."""
         return self.within(Bounds(**bounds))
 
     def within(self, bounds: Bounds) -> Snapshot:

@@ -45,7 +45,7 @@ class Reserve:
 
 
 class LinkReservation:
-    """The reservation of one link on one queue.  See `consumer.Reservation`."""
+    """The reservation of one link on one queue: keeps its deliveries when its connection ends."""
 
     __slots__ = ("_all", "_earlier", "_free", "_highest", "_packets", "consumers", "ms", "queue", "session", "stand_in")
 
@@ -253,7 +253,7 @@ class Reservations:
 
 
 class _Nowhere:
-    """The sink of a stand-in, which never gets messages.  See Sink."""
+    """The sink of a stand-in, which never gets messages."""
 
     transport = None
 
@@ -264,4 +264,4 @@ class _Nowhere:
         raise AssertionError("a stand-in is sent no messages")
 
     def consumer_closed(self, consumer: Consumer, reason: str) -> None:
-        """See Sink."""
+        """Do nothing: its reservation ends with its queue."""

@@ -190,7 +190,7 @@ class BridgeRenderer(Renderer):
         qos: int | None,
         dup: bool,
     ) -> PublishHead:
-        """See Renderer.  Raises ConversionError."""
+        """Return the head of messages with another hop.  Raises TooManyHops, ConversionError."""
         hops = len(hops_of(b"\0" + properties))
         if hops >= self._hops_max:
             raise TooManyHops(hops, self._hops_max)

@@ -85,7 +85,7 @@ def noted_in_memory(message: Message) -> Noted:
 
 
 def _read_beginnings(state: State, chunk: Chunk, wanted: Mapping[int, int]) -> Iterator[Noted | int | None]:
-    """The notes in the first bytes of these rows' records; `wanted`: bytes by row.  See `notes_at`."""
+    """The notes in the first bytes of these rows' records; `wanted`: bytes by row."""
     offsets, nbytes = [chunk.offsets[row] for row in wanted], [*wanted.values()]
     ids = [chunk.ids[row] for row in wanted]
     try:
