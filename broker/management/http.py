@@ -29,8 +29,8 @@ from broker.management.limits import Limits
 from broker.management.ports import Broker
 from broker.management.shared import Shared
 from broker.net.handshake import shake
+from broker.net.secure_server import SecureServer
 from broker.net.tasks import supervised
-from broker.net.tls import SecureServer
 from broker.security.certificates import subject_of
 from broker.sessions.login import Peer
 

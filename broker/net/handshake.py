@@ -16,6 +16,9 @@ from contextlib import suppress
 from contextvars import ContextVar
 from typing import Final
 
+from broker.net.connection import Connection, Origin, Ticking
+from broker.net.tasks import supervised
+
 #: Seconds for the TLS shutdown.
 SHUTDOWN_SECONDS: Final = 2.0
 
@@ -127,3 +130,73 @@ class Context(ssl.SSLContext):
         assert isinstance(made, _Object), "sslobject_class makes these"
         made.outgoing, made.farewell = outgoing, _FAREWELL.get(None)
         return made
+
+
+class Handshake:
+    """An accepted socket in its TLS handshake; if that succeeds, it becomes a connection of its origin.
+
+    `over` is called when it has ended, successfully or not, and `failed` before that with the reason.  The origin's
+    handshake timeout starts at the acceptance and covers both TLS and the login.
+    """
+
+    def __init__(
+        self,
+        origin: Origin,
+        tick: Ticking,
+        client: socket.socket,
+        address: object,
+        *,
+        over: Callable[[Handshake], None],
+        failed: Callable[[Handshake, str], None],
+    ) -> None:
+        self.remote, self.host = "local", ""
+        if isinstance(address, tuple):
+            self.remote, self.host = f"{address[0]}:{address[1]}", str(address[0])
+        self._origin = origin
+        self._tick = tick
+        self._socket = client
+        self._over = over
+        self._failed = failed
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self, context: ssl.SSLContext) -> None:
+        """Begin the handshake."""
+        self._task = supervised(f"handshake with {self.remote}", self._shake(context))
+
+    def end(self) -> None:
+        """End it: its connection takes its place, or there is none."""
+        self._over(self)
+
+    def abort(self) -> None:
+        """Abort the handshake."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _shake(self, context: ssl.SSLContext) -> None:
+        origin = self._origin
+        started_at = origin.monotonic_ms()
+        try:
+            await shake(
+                self._socket,
+                context,
+                lambda: SecuredConnection(self, origin, self._tick, started_at),
+                seconds=max(origin.handshake_timeout, 1) / 1000,
+                failed=lambda reason: self._failed(self, reason),
+            )
+        finally:
+            self.end()
+
+
+class SecuredConnection(Connection):
+    """A connection made by a successful handshake."""
+
+    __slots__ = ("_handshake",)
+
+    def __init__(self, handshake: Handshake, origin: Origin, tick: Ticking, started_at: int) -> None:
+        super().__init__(origin, tick, started_at=started_at)
+        self._handshake = handshake
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Count it as a connection, and no longer as a handshake."""
+        self._handshake.end()
+        super().connection_made(transport)

@@ -10,7 +10,8 @@ from typing import Final
 
 from broker.engine.model.report import Report
 from broker.net.connection import Connection, Origin, Ticking
-from broker.net.tls import Handshake, SecureServer
+from broker.net.handshake import Handshake
+from broker.net.secure_server import SecureServer
 from broker.security.throttle import block
 from broker.sessions import protocol_detection as strangers
 from broker.sessions.login import Peer
@@ -88,12 +89,14 @@ class Listener(Origin):
     def _shake(self, client: socket.socket, address: object) -> None:
         """Begin the TLS handshake of an accepted socket."""
         assert self._context is not None
-        handshake = Handshake(self, self.tick, client, address)
-        if not self._may_come(handshake.remote, handshake.origin):
+        handshake = Handshake(
+            self, self.tick, client, address, over=self._forget_handshake, failed=self._handshake_failed
+        )
+        if not self._may_come(handshake.remote, handshake.host):
             client.close()
             return
         self.handshakes[handshake] = None
-        self._arrived(handshake.origin)
+        self._arrived(handshake.host)
         handshake.begin(self._context())
 
     @property
@@ -101,10 +104,12 @@ class Listener(Origin):
         """Open sockets, including those in their TLS handshake."""
         return len(self.connections) + len(self.handshakes)
 
-    def forget_handshake(self, handshake: Handshake) -> None:
-        """Note that a handshake has ended, successfully or not."""
+    def _forget_handshake(self, handshake: Handshake) -> None:
         if self.handshakes.pop(handshake, handshake) is None:
-            self._departed(handshake.origin)
+            self._departed(handshake.host)
+
+    def _handshake_failed(self, handshake: Handshake, reason: str) -> None:
+        self.report("tls.failed", acceptor=self.name, remote=handshake.remote, reason=reason)
 
     def admit(self, connection: Connection) -> bool:
         """Give a new connection a session, unless there are too many or the acceptor is closed."""

@@ -1,32 +1,17 @@
-"""TLS: the context of an acceptor, and the handshake of a connection.
-
-A socket is accepted and counted first; then its handshake uses the context of that moment.  So certificates can change
-without affecting connections, and a slow or broken handshake costs its own memory and no other client's time.  The
-acceptor's handshake timeout starts at the acceptance and covers both TLS and the login.
-"""
+"""TLS: the settings of an acceptor or a link, and the contexts made from them."""
 
 from __future__ import annotations
 
-import asyncio
-import socket
 import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from broker.net.connection import Connection, Ticking
-from broker.net.handshake import Context, shake
-from broker.net.tasks import supervised
-
-if TYPE_CHECKING:
-    from broker.net.listener import Listener
+from broker.net.handshake import Context
 
 #: The default suites of TLS 1.2: only forward secrecy and authenticated encryption.
 CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
-
-#: Seconds to wait when a socket cannot be accepted.
-RETRY_SECONDS: Final = 0.2
 
 #: OpenSSL's reasons for a file without usable contents.
 _NOT_PEM: Final = frozenset({"BAD_BASE64_DECODE", "NO_CERTIFICATE_OR_CRL_FOUND", "NO_START_LINE", "PEM_LIB"})
@@ -166,117 +151,3 @@ def _host_check(hosts: tuple[str, ...]) -> HostCheck:
         return int(ssl.AlertDescription.ALERT_DESCRIPTION_UNRECOGNIZED_NAME)
 
     return check
-
-
-class SecuredConnection(Connection):
-    """A connection made by a successful handshake."""
-
-    __slots__ = ("_handshake",)
-
-    def __init__(self, handshake: Handshake, listener: Listener, tick: Ticking, started_at: int) -> None:
-        super().__init__(listener, tick, started_at=started_at)
-        self._handshake = handshake
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Count it as a connection, and no longer as a handshake."""
-        self._handshake.over()
-        super().connection_made(transport)
-
-
-class Handshake:
-    """An accepted socket in its TLS handshake."""
-
-    def __init__(self, listener: Listener, tick: Ticking, client: socket.socket, address: object) -> None:
-        self.remote, self.origin = "local", ""
-        if isinstance(address, tuple):
-            self.remote, self.origin = f"{address[0]}:{address[1]}", str(address[0])
-        self._listener = listener
-        self._tick = tick
-        self._socket = client
-        self._task: asyncio.Task[None] | None = None
-
-    def begin(self, context: ssl.SSLContext) -> None:
-        """Begin the handshake; if it succeeds, it makes a connection of the listener."""
-        self._task = supervised(f"handshake with {self.remote}", self._shake(context))
-
-    def over(self) -> None:
-        """The handshake has succeeded: its connection replaces it."""
-        self._listener.forget_handshake(self)
-
-    def abort(self) -> None:
-        """Abort the handshake."""
-        if self._task is not None:
-            self._task.cancel()
-
-    async def _shake(self, context: ssl.SSLContext) -> None:
-        listener = self._listener
-        started_at = listener.monotonic_ms()
-        try:
-            await shake(
-                self._socket,
-                context,
-                lambda: SecuredConnection(self, listener, self._tick, started_at),
-                seconds=max(listener.handshake_timeout, 1) / 1000,
-                failed=self._failed,
-            )
-        finally:
-            listener.forget_handshake(self)
-
-    def _failed(self, reason: str) -> None:
-        self._listener.report("tls.failed", acceptor=self._listener.name, remote=self.remote, reason=reason)
-
-
-class SecureServer:
-    """Listening sockets for TLS; `shake` gets each accepted socket and its peer's address."""
-
-    def __init__(self, shake: Callable[[socket.socket, object], None], report: Callable[[OSError], None]) -> None:
-        self._shake = shake
-        self._report = report
-        self._sockets: list[socket.socket] = []
-        self._tasks: list[asyncio.Task[None]] = []
-
-    async def open(self, host: str, port: int, backlog: int) -> list[tuple[str, int]]:
-        """Listen, and return the addresses bound.  Raises OSError."""
-        loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        try:
-            for family, _, _, _, address in dict.fromkeys(found):
-                listening = socket.create_server(address[:2], family=family, backlog=backlog)
-                self._sockets.append(listening)
-        except OSError:
-            self.close()
-            raise
-        self.serve(self._sockets)
-        return [listening.getsockname()[:2] for listening in self._sockets]
-
-    def serve(self, sockets: list[socket.socket]) -> None:
-        """Accept on listening sockets, and own them from now on."""
-        self._sockets = sockets
-        for listening in sockets:
-            listening.setblocking(False)
-        self._tasks = [supervised("accept", self._accept(listening), essential=True) for listening in sockets]
-
-    async def _accept(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                client, address = await loop.sock_accept(listening)
-            except OSError as error:
-                self._report(error)  # usually no free descriptors: ending connections free some
-                await asyncio.sleep(RETRY_SECONDS)
-                continue
-            try:
-                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._shake(client, address)
-            except OSError:  # the peer has already disconnected
-                client.close()
-            except Exception as error:  # affects only this socket; accept the next one
-                client.close()
-                loop.call_exception_handler({"message": "an accepted socket could not be handled", "exception": error})
-
-    def close(self) -> None:
-        """Stop accepting."""
-        for task in self._tasks:
-            task.cancel()
-        for listening in self._sockets:
-            listening.close()
