@@ -227,12 +227,14 @@ class Daemon:
         config, engine = self._config, self._broker.engine
         if not config.telemetry.endpoint:
             return lambda: None
-        from broker.telemetry.export import Telemetry  # of an extra
+        # Of an extra.
+        from broker.telemetry.export import Export
+        from broker.telemetry.tracer import MessageTracer
 
-        salt, now = engine.journal.broker_id, clock.wall_ns
-        telemetry = Telemetry(config.telemetry, name=config.broker.name, salt=salt, report=self._log, wall_ns=now)
-        engine.trace(telemetry.tracer)
-        return telemetry.close
+        section = config.telemetry
+        export = Export(section, name=config.broker.name, salt=engine.journal.broker_id, report=self._log)
+        engine.trace(MessageTracer(export, self._log, clock.wall_ns, ratio=section.sample_ratio))
+        return export.close
 
     def _announce(self, server: Server, listening: Sequence[Listening]) -> None:
         """Announce READY, unless the broker is already ending."""

@@ -1,6 +1,7 @@
 """Traces for OpenTelemetry (docs/monitoring.md, Traces), in the extra `[otel]`.
 
     tracer    gets events of messages from the engine; chooses those to trace, and notes them
+    pending   a note, which waits to become a span
     spans     makes the span of a note: its name, parent, attributes
     export    the SDK's queue and thread, which makes and sends the spans
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from threading import Event, Lock, Thread
 from typing import Final
 
@@ -20,8 +20,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from broker import __version__
 from broker.config import TelemetrySection
 from broker.engine.model.report import Report
+from broker.telemetry.pending import PendingSpan
 from broker.telemetry.spans import SpanMaker
-from broker.telemetry.tracer import MessageTracer, PendingSpan
 
 #: Spans sent together: encoding this many holds the interpreter lock, and so the event loop, for some 5 ms.
 BATCH_SPANS_MAX: Final = 64
@@ -123,8 +123,8 @@ class Losses:
             self.report("telemetry.exporting", endpoint=self._endpoint, lost=lost)
 
 
-class Telemetry:
-    """The tracer and its export to `endpoint`.  `salt`: at most 64 bytes, unique to this broker."""
+class Export:
+    """The export of spans to `endpoint`.  `salt`: at most 64 bytes, unique to this broker."""
 
     def __init__(
         self,
@@ -133,7 +133,6 @@ class Telemetry:
         name: str,
         salt: bytes,
         report: Report,
-        wall_ns: Callable[[], int],
         to: SpanExporter | None = None,
     ) -> None:
         resource = Resource.create({SERVICE_NAME: name, SERVICE_VERSION: __version__})
@@ -153,7 +152,6 @@ class Telemetry:
             max_export_batch_size=min(BATCH_SPANS_MAX, section.queue_max),
         )
         self._offered = 0
-        self.tracer = MessageTracer(self, report, wall_ns, ratio=section.sample_ratio)
 
     def room(self) -> int:
         """How many more spans fit the queue."""

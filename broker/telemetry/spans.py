@@ -35,12 +35,12 @@ from opentelemetry.trace import (
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from broker.engine.model.names import is_temporary
-from broker.telemetry.tracer import TEXT_CHARS_MAX, PendingSpan
+from broker.telemetry.pending import TEXT_CHARS_MAX, PendingSpan
 
 _TYPES: Final = {"publish": "send", "ack": "settle", "return": "settle"}
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 _FIELDS: Final = ("traceparent", "tracestate")
-_NOBODY: Final = Context()
+_NO_PARENT: Final = Context()
 
 
 class _Ids(RandomIdGenerator):
@@ -105,9 +105,9 @@ class SpanMaker:
         root = self._root(noted.key)
         if noted.operation == "publish":
             self._ids.given = root
-            return _NOBODY
+            return _NO_PARENT
         flags = TraceFlags(TraceFlags.SAMPLED)
-        return set_span_in_context(NonRecordingSpan(SpanContext(*root, is_remote=False, trace_flags=flags)), _NOBODY)
+        return set_span_in_context(NonRecordingSpan(SpanContext(*root, is_remote=False, trace_flags=flags)), _NO_PARENT)
 
     def _root(self, key: int) -> tuple[int, int]:
         """The ids of the trace and the first span of a message that came without one: always the same for a message."""
@@ -141,7 +141,7 @@ def context_of(noted: PendingSpan) -> Context | None:
         carrier = {name: str(properties[prefix + name]) for name in _FIELDS if prefix + name in properties}
         if _FIELDS[0] in carrier:
             break
-    context = _PROPAGATOR.extract(carrier, _NOBODY)
+    context = _PROPAGATOR.extract(carrier, _NO_PARENT)
     found = get_current_span(context).get_span_context()
     return context if found.is_valid and found.trace_flags.sampled else None
 

@@ -10,25 +10,18 @@ import re
 from collections import deque
 from collections.abc import Callable, Sequence, Set
 from functools import wraps
-from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
-
-from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.trace import SpanContext, TraceFlags
+from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from broker.engine import Consumer, Queue
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import DL_FIRST_MESSAGE_ID, Message
 from broker.engine.model.notes import NOTIFICATIONS
 from broker.engine.model.report import Report
-
-if TYPE_CHECKING:
-    from broker.telemetry.export import Telemetry
+from broker.telemetry.export import Export
+from broker.telemetry.pending import TEXT_CHARS_MAX, Detail, PendingSpan
 
 #: Bytes of headers above which a message is not traced: notes that wait for their export keep them in memory.
 HEAD_BYTES_MAX: Final = 4 << 10
-
-#: Characters of a text in a span: fits a sentence and an exception's message, as in a dead letter.
-TEXT_CHARS_MAX: Final = 1024
 
 #: A sampled trace context, in any encoding of headers.  It is parsed exactly later.
 _NAME: Final = b"traceparent"
@@ -39,33 +32,6 @@ _SAMPLED: Final = re.compile(
 #: Spreads consecutive ids evenly over all 64-bit numbers (Fibonacci hashing).
 _SPREAD: Final = 0x9E3779B97F4A7C15
 _NUMBERS: Final = 1 << 64
-
-#: The SDK's queue only requires that a span is sampled.
-_IN_QUEUE: Final = SpanContext(1, 1, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
-
-Detail = str | int | bool
-
-
-class PendingSpan(ReadableSpan):
-    """A note of what happened to a message, for the SDK's queue; the exporter's thread makes the span.
-
-    `start` and `end` are nanoseconds since the epoch.  `key` is 0 for a message with a trace context; other messages
-    get a trace derived from `key`, a message id.  `error` is empty if nothing failed.
-    """
-
-    def __init__(self, operation: str, message: Message, now: int, key: int) -> None:
-        self._context = _IN_QUEUE
-        self.operation = operation
-        self.header = message.header
-        self.head = message.head
-        self.id = message.id
-        self.body_bytes = len(message.body)
-        self.start = self.end = now
-        self.key = key
-        self.error = ""
-        self.error_type = ""
-        self.details: dict[str, Detail] = {}
-
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -96,7 +62,7 @@ class MessageTracer:
 
     transport = None
 
-    def __init__(self, queue: Telemetry, report: Report, now: Callable[[], int], *, ratio: float) -> None:
+    def __init__(self, queue: Export, report: Report, now: Callable[[], int], *, ratio: float) -> None:
         self.report = report
         self._queue = queue
         self._offer = queue.offer

@@ -11,7 +11,8 @@ from opentelemetry.trace import format_span_id
 
 from broker.config import TelemetrySection
 from broker.engine.model.row import kebab
-from broker.telemetry.export import Telemetry
+from broker.telemetry.export import Export
+from broker.telemetry.tracer import MessageTracer
 from tests.simulation.world import small
 from tests.support.sim_broker import SimBroker
 
@@ -23,23 +24,23 @@ SAMPLED = f"00-{TRACE_ID:032x}-{SPAN_ID:016x}-01"
 UNSAMPLED = SAMPLED[:-2] + "00"
 
 
-def telemetry(broker: SimBroker, to: SpanExporter, **settings: Any) -> Telemetry:
+def telemetry(broker: SimBroker, to: SpanExporter, **settings: Any) -> Export:
     """What traces the messages of a broker; `settings` are those of [telemetry].
 
     Spans go when so many have gathered as are sent at once, or at the end: no test waits for them.
     """
     given = {"endpoint": "http://receiver.example/v1/traces", "export-interval": "1h"}
     section = TelemetrySection.model_validate({**given, **{kebab(name): value for name, value in settings.items()}})
-    made = Telemetry(
+    export = Export(
         section,
         name="orders-broker",
         salt=broker.engine.journal.broker_id,
         report=broker._report,
-        wall_ns=lambda: broker.now * 1_000_000,
         to=to,
     )
-    broker.engine.trace(made.tracer)
-    return made
+    tracer = MessageTracer(export, broker._report, lambda: broker.now * 1_000_000, ratio=section.sample_ratio)
+    broker.engine.trace(tracer)
+    return export
 
 
 class Traced:

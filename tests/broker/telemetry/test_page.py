@@ -10,7 +10,8 @@ import yaml
 
 from broker.config import load
 from broker.telemetry.export import CLOSE_SECONDS_MAX
-from broker.telemetry.tracer import HEAD_BYTES_MAX, TEXT_CHARS_MAX
+from broker.telemetry.pending import TEXT_CHARS_MAX
+from broker.telemetry.tracer import HEAD_BYTES_MAX
 
 ROOT: Final = Path(__file__).parents[3]
 PAGE: Final = (ROOT / "docs" / "monitoring.md").read_text("utf-8").partition("\n## Traces\n")[2]

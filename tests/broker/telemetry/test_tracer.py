@@ -10,7 +10,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from broker.engine import MessageRange
 from broker.engine.model.message import Message
-from broker.telemetry.tracer import HEAD_BYTES_MAX, TEXT_CHARS_MAX, MessageTracer
+from broker.telemetry.pending import TEXT_CHARS_MAX
+from broker.telemetry.tracer import HEAD_BYTES_MAX, MessageTracer
 from protocols.amqp.message import MESSAGE_ANNOTATIONS, encode_annotations
 from protocols.amqp.types import Symbol
 from protocols.mqtt.properties import USER_PROPERTY
