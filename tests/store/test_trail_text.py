@@ -13,7 +13,7 @@ DAY_2: dict[str, Any] = {"expiration": 86_400_000}
 
 
 @pytest.mark.parametrize(
-    ("kind", "facts", "sentence"),
+    ("kind", "facts", "text"),
     [
         (StepKind.STORED, {"address": "orders", "size": 1_234}, "stored on orders, 1,234 bytes"),
         (
