@@ -5,7 +5,7 @@ now on, and whether the redelivery delay applies.  The flag is not the count: of
 that crashes, any may have been processed, but only one made it crash, and the others must not die for that.
 
     event                                        counts as failed     redelivered     delay
-    rollback, NACK, modified as failed (AMQP)    all                  all             yes
+    rollback, NACK, modified as failed (AMQP)    all                  all             yes, unless they stay
     released, or modified otherwise (AMQP)       none                 none            yes
     clean close of the consumer                  none                 none            no
     a Bartleby's link ends, for any reason       none                 none            no; or reserved (`reservations`)
@@ -113,6 +113,17 @@ def _is_spent(state: State, queue: Queue, message: Message) -> bool:
     settings = dead_letter.settings_of(state, queue, message)
     limit = settings.max_delivery_attempts
     return 0 < limit <= count and settings.dead_letter_address != queue.address.name
+
+
+def count_failure(state: State, queue: Queue, messages: list[Message]) -> None:
+    """Count a failed delivery of messages that stay with their consumer, because its transaction was rolled back.
+
+    It may return them as released: without the count, one that always fails would come again for ever.
+    """
+    if not queue.non_destructive:
+        failed = {message.id for message in messages}
+        _fail(state, queue, failed)
+        _journal_counts(state, queue, messages, failed)
 
 
 def leave(state: State, consumer: Consumer, messages: list[Message], how: DeliveryOutcome) -> None:

@@ -31,7 +31,7 @@ class Settlement:
     """Deliveries that are settled when the transaction commits.
 
     `how` is None for an acknowledgement, else how they are returned; `dead` dead-letters them at once, for that reason.
-    `kept`: after a rollback the consumer still has them, and settles them again.
+    `kept`: after a rollback, which counts as a failed delivery, the consumer still has them, and settles them again.
     """
 
     consumer: Consumer
@@ -128,7 +128,7 @@ class Transactions:
         self._open.pop(transaction, None)
 
     def rollback(self, transaction: Transaction) -> None:
-        """Forget the sends, and return the deliveries to their queues as failed or, if `kept`, to their consumers.
+        """Forget the sends, and return the deliveries as failed to their queues or, if `kept`, to their consumers.
 
         No effect on a closed transaction.
         """
@@ -143,10 +143,12 @@ class Transactions:
         transaction.messages.clear()
         by_consumer: dict[Consumer, list[Message]] = {}
         for settlement in transaction.settlements:
-            if settlement.kept and not settlement.consumer.closed:
-                settlement.consumer.take_again(settlement.messages)
+            consumer = settlement.consumer
+            if settlement.kept and not consumer.closed:
+                redelivery.count_failure(state, consumer.queue, settlement.messages)
+                consumer.take_again(settlement.messages)
             else:
-                by_consumer.setdefault(settlement.consumer, []).extend(settlement.messages)
+                by_consumer.setdefault(consumer, []).extend(settlement.messages)
         transaction.settlements.clear()
         for consumer, messages in by_consumer.items():
             messages.sort(key=lambda message: message.id)

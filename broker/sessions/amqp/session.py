@@ -72,9 +72,9 @@ class AmqpSession(AmqpEndpoint):
 
     def ending(self) -> None:
         self._login.over = True
-        self._transactions.abandon()
 
     def ended(self) -> None:
+        self._transactions.abandon()  # without consumers, so that a delivery fails once
         if self._attacher is not None:
             self._attacher.release_all()
         if self._sole:

@@ -17,7 +17,7 @@ from protocols.amqp.performatives import (
     TransactionalState,
 )
 from tests.broker.sessions.amqp.harness import started
-from tests.simulation.world import held
+from tests.simulation.world import held, small
 from tests.support.amqp_client import AmqpSim, message, rejection
 from tests.support.sim_broker import SimBroker
 
@@ -101,6 +101,43 @@ def test_a_delivery_that_is_not_settled_stays_with_its_receiver_after_a_rollback
     assert client.discharge(coordinator, again) == Accepted()
     assert held(broker, "a") == []
     assert [(o.state, o.settled) for o in client.outcomes] == [(Accepted(), True)], "and then the broker settles it"
+
+
+@pytest.mark.parametrize("how", ["drop", "close"])
+def test_a_delivery_whose_transaction_ends_with_the_connection_fails_once(
+    broker: SimBroker, client: AmqpSim, how: str
+) -> None:
+    client.send(client.sender("a", "queue"), message("1"))
+    client.receiver("a", credit=1)
+    [delivery] = client.take()
+    client.settle(delivery, tx=client.declare(client.coordinator()), settled=False)
+    if how == "drop":
+        client.drop()
+    else:
+        client.codec.send_close()
+        client.say()
+    other = AmqpSim(broker, container="other")
+    other.receiver("a")
+    [again] = other.take()
+    assert again.message.header.delivery_count == 1
+
+
+def test_what_a_client_releases_after_each_rollback_is_dead_in_the_end() -> None:
+    """Proton's `Transaction.abort()` does that: without a count, the message would come for ever."""
+    broker = SimBroker(small({"match": "a", "max-delivery-attempts": 3}))
+    client = AmqpSim(broker)
+    client.send(client.sender("a", "queue"), message("1"))
+    client.receiver("a", credit=9)
+    coordinator = client.coordinator()
+    counts = []
+    while found := client.take():
+        counts.append(found[0].message.header.delivery_count)
+        tx = client.declare(coordinator)
+        client.settle(found[0], tx=tx, settled=False)
+        client.discharge(coordinator, tx, fail=True)
+        client.settle(found[0], state=Released())
+    assert counts == [0, 1, 2]
+    assert (len(held(broker, "a")), len(held(broker, "DLQ"))) == (0, 1)
 
 
 def test_a_modification_that_is_rolled_back_leaves_nothing(client: AmqpSim) -> None:
