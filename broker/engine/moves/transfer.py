@@ -11,9 +11,10 @@ entry, and a message that cannot be moved stays as it is.  One of these words sa
     delivering    it was named and a consumer holds it
 
 Retry goes to the queue that the message came from, not to its address: other subscribers of a topic had their copy
-already.  A deleted queue is created again if it was anycast and the settings allow it; a subscription is not, as no
-client would consume it.  Only a message that no queue had accepted (`no-route`) goes to its address, as if it were sent
-again.  A moved message keeps its history, and its origin is that of its last move: its queue and id before it.
+already.  A deleted queue is created again if it was anycast, the settings allow it, and no other queues would share the
+address's messages with it; a subscription is not, as no client would consume it.  Only a message that no queue had
+accepted (`no-route`) goes to its address, as if it were sent again.  A moved message keeps its history, and its origin
+is that of its last move: its queue and id before it.
 
 A queue may be long, so one call is a step, with one journal entry: it looks at a limited number of messages, oldest
 first, and returns how far it came.  The next step continues there, in another tick, so that other clients wait for one
@@ -212,8 +213,12 @@ def why_not_home(state: State, queue: Queue | None, address: str, name: str, typ
     """Why a message (of `queue`) cannot go back to a queue; empty if it can, as far as is known beforehand."""
     known = state.queues.get(name)
     if known is None:
-        anycast = name == address if type is None else type == RoutingType.ANYCAST
-        return "" if anycast else NO_QUEUE  # a subscription, unless it bears its address's name
+        if name == address:
+            return "" if type in (None, RoutingType.ANYCAST) else NO_QUEUE
+        # Else it was a subscription, or a divert, or would take messages away from the address's other queues.
+        found = state.addresses.get(address)
+        shares = found is not None and any(each.routing_type is RoutingType.ANYCAST for each in found.queues)
+        return NO_QUEUE if type != RoutingType.ANYCAST or shares or name in state.diverts.by_name else ""
     if known is queue:
         return ONTO_ITSELF
     return "" if _reaches(state, address, known) else NO_QUEUE  # another queue has the name now

@@ -10,6 +10,7 @@ from broker.engine.model.errors import EngineError, InvalidName, NotFound, OntoI
 from broker.engine.model.message import Message, RoutingType
 from broker.engine.moves.transfer import MessageRange, MoveResult
 from broker.engine.publish.send import Send
+from broker.engine.queues.diverts import Divert
 from broker.sessions.stomp.format import encode_head
 from store.record import RemovalReason
 from tests.broker.engine.engine_harness import EVERYTHING, Bench, entries_with, fill, notes
@@ -125,6 +126,41 @@ def test_a_queue_that_is_gone_is_made_again_where_it_may_be() -> None:
     assert (step.moved, step.refused) == (1, {"no-queue": 1})
     assert (bench.bodies("a"), bench.bodies("DLQ")) == ([b"1"], [b"2"])
     assert bench.queue("a").durable
+
+
+def test_a_queue_that_is_gone_is_not_made_again_beside_others_which_would_share_with_it(bench: Bench) -> None:
+    bench.declare("q1", "a")
+    bench.declare("q2", "a")
+    bench.declare("alone", "b")
+    bench.die("a::q2", b"1")
+    bench.die("b::alone", b"2")
+    for name in ("q2", "alone"):
+        bench.delete(name)
+    step = bench.retry()
+    assert (step.moved, step.refused) == (1, {"no-queue": 1})
+    assert (bench.bodies("alone"), bench.bodies("DLQ"), "q2" in bench.engine.queues) == ([b"2"], [b"1"], False)
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_divert_s_copy_does_not_go_back_to_a_queue_with_the_divert_s_name(bench: Bench, removed: bool) -> None:
+    bench.declare("orders")
+    bench.declare("copies")
+    bench.enter().configuration.declare_divert(Divert("d", "orders", ("copies",)))
+    bench.sent("orders", b"1")
+    if removed:
+        bench.enter().operators.remove_divert("d")
+        bench.run()
+    assert bench.retry("copies").refused == {"no-queue": 1}
+    assert (bench.bodies("copies"), "d" in bench.engine.queues) == ([b"1"], False)
+
+
+def test_a_divert_s_copy_does_not_make_a_queue_on_an_address_without_any(bench: Bench) -> None:
+    bench.declare("copies")
+    bench.enter().configuration.declare_divert(Divert("d", "orders", ("copies",), exclusive=True))
+    bench.sent("orders", b"1")
+    bench.delete("orders")
+    assert bench.retry("copies").refused == {"no-queue": 1}
+    assert "d" not in bench.engine.queues
 
 
 def test_a_subscription_that_is_gone_is_not_made_again(bench: Bench) -> None:
