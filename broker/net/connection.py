@@ -226,9 +226,9 @@ class Connection(asyncio.Protocol):
     # -- called by the session and the tick ------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Write the session's output; close if the session is done."""
+        """Write the session's output; close if the session is done.  Nothing can be written after that."""
         session, transport = self.session, self._transport
-        if session is None or transport is None:
+        if session is None or transport is None or self._closing_since:
             return
         if self._sated:
             self._sated = False
@@ -247,7 +247,7 @@ class Connection(asyncio.Protocol):
             elif not self._overfull and transport.get_write_buffer_size() > OUTPUT_BYTES_MAX:
                 self._overfull = True
                 self._apply_reading()
-        if session.close_expected and not self._closing_since:
+        if session.close_expected:
             if not session.established and self._first:
                 self._origin.tell_foreign(self, self._first)
             self._hang_up(transport)

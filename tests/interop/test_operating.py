@@ -17,6 +17,7 @@ from broker.security.users_file import write_users
 from tests.broker.cli.harness import invoke
 from tests.support.daemon import DaemonProcess, running
 from tests.support.sim_gate import cheap_user
+from tests.support.stomp_client import StompSocket
 from tests.support.stomp_py import connected
 
 #: How long a broker may take to give up, in seconds.
@@ -41,6 +42,19 @@ class Console:
     def json(self, *arguments: str) -> Any:
         """What it answers."""
         return json.loads(self.run(*arguments, "-o", "json"))
+
+
+def test_a_client_that_has_said_goodbye_and_lingers_is_closed_by_an_operator(tmp_path: Path) -> None:
+    """Nothing can be sent any more: the broker's side is shut down."""
+    with running(tmp_path) as broker, StompSocket(broker.port) as client:
+        client.connect()
+        client.do("DISCONNECT", {"receipt": "bye"})
+        assert client.frame().command == "RECEIPT"
+        [connection] = Console(broker).json("connection", "list")
+        Console(broker).run("connection", "close", connection["id"])
+        broker.await_log("connection.dismissed")
+        Console(broker).run("status")
+        assert "connection.failed" not in broker.log
 
 
 def test_what_an_operator_makes_survives_a_crash_and_what_he_deletes_stays_away(tmp_path: Path) -> None:
