@@ -200,7 +200,7 @@ class AmqpLinkSession(AmqpEndpoint):
             route.over()
         super().end_session(session, how, error)
         if route is not None and error is not None:
-            route.standing.wait(str(error))
+            route.status.retry_later(str(error))
 
     def lose(self, link: AmqpLink, error: AmqpError) -> None:
         super().lose(link, error)

@@ -13,7 +13,7 @@ from typing import Final
 from broker.engine.model.errors import EngineError
 from broker.sessions.links.bridge import Bridge, BridgeRoute
 from broker.sessions.links.bridge_receiver import BridgeReceiver
-from broker.sessions.links.model import State, has_come
+from broker.sessions.links.model import State, is_due
 from broker.sessions.mqtt.client_session import ClientSession, OtherEnd
 from broker.sessions.mqtt.endpoint import MqttEndpoint
 from broker.sessions.mqtt.publish import Refused
@@ -195,7 +195,7 @@ class BridgeRoutes:
             return False
         now, longest = self._now(), self._settings.retry_interval_max
         for each in self._bridge.routes:
-            if each.route.state is State.RETRYING and has_come(each.route.retry_at, now, longest):
+            if each.route.state is State.RETRYING and is_due(each.route.retry_at, now, longest):
                 if not each.full:
                     self._start(each)
                     self._connection.touch()

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from broker.engine import Engine, MessageRange
 from broker.engine.model.errors import NotFound, WrongState
-from broker.sessions.links.model import Link, LinkSettings, Route, State, has_come
+from broker.sessions.links.model import Link, LinkSettings, Route, State, is_due
 
 #: The error if a connection ends without a reason, after the login and before.
 _LOST: Final = "the connection was lost"
@@ -122,7 +122,7 @@ class Links:
         found = []
         now = self._engine.now
         for link in self.by_name.values():
-            if link.state is State.RETRYING and has_come(link.retry_at, now, link.settings.retry_interval_max):
+            if link.state is State.RETRYING and is_due(link.retry_at, now, link.settings.retry_interval_max):
                 link.move("due")
             if link.state is State.STARTING and link.name not in self.connections:
                 found.append(link)

@@ -55,10 +55,10 @@ ROUTE: Final[Mapping[State, Mapping[str, State]]] = {
 }
 
 
-def has_come(at: int, now: int, longest: int) -> bool:
-    """Whether a time has come that was set to be at most so many ms away.
+def is_due(at: int, now: int, longest: int) -> bool:
+    """Whether a time is due that was set to be at most `longest` ms away.
 
-    It has, too, if it is further away than that: the clock was set back since.
+    So is one that is further away: the clock was set back since.
     """
     return not now < at <= now + longest
 

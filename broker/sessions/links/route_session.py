@@ -20,9 +20,9 @@ from broker.sessions.amqp.link_id import LINK_CAPABILITY, ON_DEMAND, RESERVE_MS,
 from broker.sessions.amqp.link_owner import LinkOwner
 from broker.sessions.links.attach import attach_receiver, attach_sender, request
 from broker.sessions.links.login import LinkLogin
-from broker.sessions.links.model import Route, State, has_come
+from broker.sessions.links.model import Route, State, is_due
+from broker.sessions.links.route_status import RouteStatus
 from broker.sessions.links.routes import ReceivingRoute, SendingRoute, words
-from broker.sessions.links.standing import Standing
 from protocols.amqp.errors import AmqpError
 from protocols.amqp.link import Channel
 from protocols.amqp.link import Link as AmqpLink
@@ -44,7 +44,7 @@ class RouteSession:
         sessions: dict[Channel, RouteSession],
     ) -> None:
         self.route = route
-        self.standing = Standing(owner, route)
+        self.status = RouteStatus(owner, route)
         self.running: SendingRoute | ReceivingRoute | None = None
         self._owner = owner
         self._broker_name = broker_name
@@ -63,7 +63,7 @@ class RouteSession:
             try:
                 self._session = self._owner.codec.new_session()
             except AmqpError as error:
-                self.standing.wait(str(error.description))
+                self.status.retry_later(str(error.description))
                 return
             self._sessions[self._session] = self
             self._session.send_begin()
@@ -82,15 +82,15 @@ class RouteSession:
         """
         route, running = self.route, self.running
         now, interval = self._owner.engine.now, route.link.settings.retry_interval
-        if route.state is State.RETRYING and has_come(route.retry_at, now, interval):
+        if route.state is State.RETRYING and is_due(route.retry_at, now, interval):
             self.start()
         elif running is None or route.state is not State.RUNNING:
             return
         elif isinstance(running, ReceivingRoute):
             if route.settings.only_with_consumers:
                 running.fetch_for_consumers()
-        elif route.error and not running.probing and has_come(route.since + interval, now, interval):
-            self.standing.well()
+        elif route.error and not running.probing and is_due(route.since + interval, now, interval):
+            self.status.run()
 
     # -- attaching ------------------------------------------------------------------------------------------------
 
@@ -130,7 +130,7 @@ class RouteSession:
             return
         bartleby = LINK_CAPABILITY in attach.offered_capabilities
         try:
-            if route.settings.holds and not bartleby and self.standing.look_back():
+            if route.settings.holds and not bartleby and self.status.look_back():
                 self.end("")
                 return
             self.running = self._make(link, bartleby=bartleby)
@@ -140,7 +140,7 @@ class RouteSession:
         route.bartleby = bartleby
         route.move("attached")
         if route.state is State.RUNNING:  # not paused meanwhile
-            self.standing.well()
+            self.status.run()
         self.running.go_on(again=False)
 
     def _make(self, link: AmqpLink, *, bartleby: bool) -> SendingRoute | ReceivingRoute:
@@ -150,14 +150,14 @@ class RouteSession:
         if isinstance(link, Sender):
             broker_id = engine.journal.broker_id if bartleby else b""
             stamp = Stamp(self._broker_name, route.link.name, broker_id, relayed=not settings.remote)
-            sending = SendingRoute(owner, link, self.standing, stamp)
+            sending = SendingRoute(owner, link, self.status, stamp)
             sending.subscribe(request(engine, route, forwards=bartleby))
             owner.outgoing.add(sending)
             return sending
         assert isinstance(link, Receiver)
         address, queue = engine.destination(settings.local, settings.routing_type, access=owner.access, attached=True)
         peer = Peer.BARTLEBY if bartleby else Peer.BROKER
-        receiving = ReceivingRoute(owner, link, self.standing, Place(address, queue, settings.routing_type), peer)
+        receiving = ReceivingRoute(owner, link, self.status, Place(address, queue, settings.routing_type), peer)
         link.order = address.name
         owner.incoming.add(receiving)
         return receiving
@@ -183,7 +183,7 @@ class RouteSession:
         if session is not None:
             session.send_end()
         if text:
-            self.standing.wait(text)
+            self.status.retry_later(text)
         self._owner.touch()
 
     def blame(self, error: Error | None) -> bool:
@@ -194,17 +194,17 @@ class RouteSession:
         running = self.running
         if not isinstance(running, SendingRoute):
             return False
-        return error is None or running.blame(f"{self.standing.where}: {words(error)}")
+        return error is None or running.blame(f"{self.status.where}: {words(error)}")
 
     def refuse(self, error: Error | None, *, ran: bool) -> None:
         """The other broker has refused the route: its messages have failed once more, or it ended one that `ran`."""
         self.running = None
         if self.route.state is State.IN_DOUBT:
             return
-        self.standing.wait(f"{self.standing.where}: {words(error)}")
+        self.status.retry_later(f"{self.status.where}: {words(error)}")
         settings = self.route.settings
         if settings.reads and settings.use_dead_letter and not ran:
-            attempt = _Attempt(self._owner, self.standing)
+            attempt = _Attempt(self._owner, self.status)
             if attempt.begin():
                 self._attempt = attempt
 
@@ -218,9 +218,9 @@ class RouteSession:
 class _Attempt:
     """A failed delivery of the messages that cannot be sent because the other broker refuses the route."""
 
-    def __init__(self, owner: LinkOwner, standing: Standing) -> None:
+    def __init__(self, owner: LinkOwner, status: RouteStatus) -> None:
         self._owner = owner
-        self._standing = standing
+        self._status = status
         self._consumer: Consumer | None = None
 
     @property
@@ -229,7 +229,7 @@ class _Attempt:
 
     def begin(self) -> bool:
         """Take as many messages as the route sends at once; False if the queue does not exist."""
-        engine, route = self._owner.engine, self._standing.route
+        engine, route = self._owner.engine, self._status.route
         try:
             self._consumer = engine.consumers.subscribe(self, request(engine, route, forwards=False))
         except EngineError:
@@ -253,7 +253,7 @@ class _Attempt:
         if consumer is None:
             return
         for id, message in list(consumer.unacked.items()):
-            if text and self._standing.may_die(message):
+            if text and self._status.may_die(message):
                 consumers.give_back(consumer, id, redelivery.rejected(text))
         consumers.close(consumer, redelivery.CLOSED)
         self._consumer = None

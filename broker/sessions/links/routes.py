@@ -28,8 +28,8 @@ from broker.sessions.amqp.link_owner import LinkOwner
 from broker.sessions.amqp.outgoing import OutgoingLink
 from broker.sessions.convert import ConversionError, TooManyHops
 from broker.sessions.links.attach import attach_receiver
-from broker.sessions.links.model import State, has_come
-from broker.sessions.links.standing import Standing
+from broker.sessions.links.model import State, is_due
+from broker.sessions.links.route_status import RouteStatus
 from broker.sessions.unsendable import Unsendable
 from protocols.amqp.errors import AmqpError
 from protocols.amqp.events import Dispositions, Transfers
@@ -61,10 +61,10 @@ def words(error: Error | None) -> str:
 class SendingRoute(OutgoingLink):
     """A route that reads a local queue."""
 
-    def __init__(self, owner: LinkOwner, link: Sender, standing: Standing, stamp: Stamp) -> None:
+    def __init__(self, owner: LinkOwner, link: Sender, status: RouteStatus, stamp: Stamp) -> None:
         super().__init__(owner, link, settled=False, default=Released(), stamp=stamp)
-        self.route = standing.route
-        self._standing = standing
+        self.route = status.route
+        self._status = status
         self._full = False  # the output window is closed
         self.probing = False  # sends one message at a time until one is accepted
         self._fast: list[int] = []  # sent settled in this tick: consumed once they are flushed
@@ -158,11 +158,11 @@ class SendingRoute(OutgoingLink):
     def _refused(self, ids: list[int], state: Rejected | Released | Modified) -> None:
         engine, consumer, route = self._owner.engine, self.attached, self.route
         said = words(state.error) if isinstance(state, Rejected) else "not accepted, but given back"
-        text = f"{self._standing.where}: {said}"
+        text = f"{self._status.where}: {said}"
         route.refused += len(ids)
         self._answered(len(ids))
         for id in ids:
-            if not self._standing.may_die(consumer.unacked[id]):
+            if not self._status.may_die(consumer.unacked[id]):
                 engine.consumers.give_back(consumer, id, _BACK)
                 self.wait(text)
             elif isinstance(state, Rejected):
@@ -173,11 +173,11 @@ class SendingRoute(OutgoingLink):
 
     def give_up(self, message: Message, why: ConversionError) -> None:
         """Make a dead letter of a message that cannot be sent, if permitted; else wait with it."""
-        consumers, standing = self._owner.engine.consumers, self._standing
+        consumers, status = self._owner.engine.consumers, self._status
         if isinstance(why, TooManyHops):
-            text, dies = str(why), standing.is_kept(message)
+            text, dies = str(why), status.is_kept(message)
         else:
-            text, dies = f"{standing.where}: {why}", standing.may_die(message)
+            text, dies = f"{status.where}: {why}", status.may_die(message)
             self.route.refused += 1
         if dies:
             consumers.undeliverable(self.attached, message, text, why.reason)
@@ -190,7 +190,7 @@ class SendingRoute(OutgoingLink):
     def wait(self, text: str) -> None:
         """Wait, as the other broker accepts nothing now; messages in flight are still settled."""
         if self.route.state is State.RUNNING:
-            self._standing.wait(text)
+            self._status.retry_later(text)
             self._apply_pause()
 
     def go_on(self, *, again: bool) -> None:
@@ -218,7 +218,7 @@ class SendingRoute(OutgoingLink):
         held = self._under_way()
         self.route.suspects = len(held)
         for id in held if len(held) == 1 else ():
-            if self._standing.may_die(self.attached.unacked[id]):
+            if self._status.may_die(self.attached.unacked[id]):
                 self._owner.engine.consumers.give_back(self.attached, id, redelivery.rejected(text))
         return bool(held)
 
@@ -232,7 +232,7 @@ class SendingRoute(OutgoingLink):
         super().close(_BACK)
         self.route.unsettled = 0
         if held:
-            self._standing.left_under_way(held)
+            self._status.left_under_way(held)
 
 
 class UnsendableByRoutes(Unsendable):
@@ -254,13 +254,13 @@ class ReceivingRoute(IncomingLink):
     """
 
     def __init__(
-        self, owner: LinkOwner, link: Receiver, standing: Standing, place: Place, peer: Peer, selector: str = ""
+        self, owner: LinkOwner, link: Receiver, status: RouteStatus, place: Place, peer: Peer, selector: str = ""
     ) -> None:
-        self.route = standing.route
+        self.route = status.route
         self.selector = selector
         self.parts: dict[str, ReceivingRoute] = {}
         self.wanted_at = owner.engine.now  # when a consumer with the selector was last seen
-        self._standing = standing
+        self._status = status
         self._parts_made = 0
         self.place = place
         self._message_bytes = _MESSAGE_BYTES
@@ -295,7 +295,7 @@ class ReceivingRoute(IncomingLink):
         for selector, part in list(parts.items()):
             if selector in wanted:
                 part.wanted_at = now
-            elif has_come(part.wanted_at + LINGER_MS, now, LINGER_MS):
+            elif is_due(part.wanted_at + LINGER_MS, now, LINGER_MS):
                 self._end_part(parts.pop(selector))
         for selector in sorted(wanted - {"", *parts})[: PARTS_MAX - len(parts)]:
             parts[selector] = self._begin_part(selector)
@@ -313,7 +313,7 @@ class ReceivingRoute(IncomingLink):
         properties = dict(whole.properties or {})
         if RESERVE_NAME in properties:
             properties[RESERVE_PART] = True
-        part = ReceivingRoute(self._owner, receiver, self._standing, self.place, self.peer, selector)
+        part = ReceivingRoute(self._owner, receiver, self._status, self.place, self.peer, selector)
         self._owner.incoming.add(part)
         try:
             attach_receiver(receiver, self.route.settings, properties, selector)

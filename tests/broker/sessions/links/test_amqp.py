@@ -658,7 +658,7 @@ def test_what_is_in_doubt_is_held_while_the_route_waits(monkeypatch: pytest.Monk
     send_unanswered(a, links, "1", "2")
     session = links.links.connections["b"]
     assert isinstance(session, AmqpLinkSession)
-    links.do(session.routes["orders"].standing.wait, "given back")
+    links.do(session.routes["orders"].status.retry_later, "given back")
     links.cut()
     assert links.route("orders").state is State.IN_DOUBT
     links.advance(5_000)

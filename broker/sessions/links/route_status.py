@@ -7,21 +7,21 @@ from broker.sessions.base import BaseSession
 from broker.sessions.links.model import Route
 
 
-class Standing:
+class RouteStatus:
     """The state of one route on one connection; `where` names the destination of its messages, for people."""
 
     def __init__(self, session: BaseSession, route: Route) -> None:
         self.route = route
-        self.where = route.settings.remote or "an address of the same name"  # the link is told beside it
+        self.where = route.settings.remote or "an address of the same name"  # reports name the link too
         self._session = session
         self._engine = session.engine
 
-    def well(self) -> None:
+    def run(self) -> None:
         """Report that the route passes messages on, and that nothing is wrong with it."""
         self.route.error = ""
         self._report("link.route_running")
 
-    def wait(self, text: str) -> None:
+    def retry_later(self, text: str) -> None:
         """Pass nothing on for the retry interval; the log has each reason once."""
         route = self.route
         route.retry_at = self._engine.now + route.link.settings.retry_interval
@@ -30,7 +30,7 @@ class Standing:
         if not again:
             self._report("link.route_waiting", error=text)
 
-    def doubt(self, ids: set[int]) -> None:
+    def hold(self, ids: set[int]) -> None:
         """Hold messages that may have arrived or not, until an operator decides."""
         self.route.doubtful |= ids
         self.route.move("doubt")
@@ -53,13 +53,13 @@ class Standing:
             left = {id for id in left if messages.find(queue, id)[0].header.address == origin}
         route.looked_back = True
         if left:
-            self.doubt(left)
+            self.hold(left)
         return bool(left)
 
     def left_under_way(self, ids: set[int]) -> None:
         """Hold messages that were in flight when the AMQP link ended, unless the other end recognises them."""
         if self.route.settings.holds and not self.route.bartleby:
-            self.doubt(ids)
+            self.hold(ids)
 
     def may_die(self, message: Message) -> bool:
         """Whether a message becomes a dead letter here if the other end refuses it."""
