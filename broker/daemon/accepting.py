@@ -13,7 +13,7 @@ from broker.sessions.amqp.session import AmqpSession
 from broker.sessions.amqp.terms import AmqpOptions
 from broker.sessions.detect import DetectingSession
 from broker.sessions.failover import FailoverServer, open_properties, reference
-from broker.sessions.login import Door, Gate, Peer
+from broker.sessions.login import Gate, LoginRestriction, Peer
 from broker.sessions.mqtt.client_session import Common, MqttSessions
 from broker.sessions.mqtt.mount import MountPoint
 from broker.sessions.mqtt.render import Heads
@@ -60,12 +60,12 @@ class Accepting:
     def _of_one(self, acceptor: MessagingAcceptor, at: MessagingAcceptor) -> MakeSession:
         """Return the factory for clients of an acceptor that connect to `at`: itself or one that shares its port."""
         make = self._spoken(acceptor, at)
-        door = Door(frozenset(acceptor.allowed_users), frozenset(acceptor.allowed_roles))
-        if not (door.users or door.roles):
+        restriction = LoginRestriction(frozenset(acceptor.allowed_users), frozenset(acceptor.allowed_roles))
+        if not (restriction.users or restriction.roles):
             return make
 
         def restricted(transport: Transport, number: int, peer: Peer) -> Session:
-            self._gate.restrict(peer, door)
+            self._gate.restrict(peer, restriction)
             return make(transport, number, peer)
 
         return restricted

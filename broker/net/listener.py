@@ -13,7 +13,7 @@ from broker.net.connection import Connection, Origin, Ticking
 from broker.net.handshake import Handshake
 from broker.net.secure_server import SecureServer
 from broker.security.throttle import block
-from broker.sessions import protocol_detection as strangers
+from broker.sessions import protocol_detection
 from broker.sessions.login import Peer
 from broker.sessions.session import Session
 from broker.sessions.tick import Transport
@@ -92,7 +92,7 @@ class Listener(Origin):
         handshake = Handshake(
             self, self.tick, client, address, over=self._forget_handshake, failed=self._handshake_failed
         )
-        if not self._may_come(handshake.remote, handshake.host):
+        if not self._may_connect(handshake.remote, handshake.host):
             client.close()
             return
         self.handshakes[handshake] = None
@@ -113,7 +113,7 @@ class Listener(Origin):
 
     def admit(self, connection: Connection) -> bool:
         """Give a new connection a session, unless there are too many or the acceptor is closed."""
-        if not self._may_come(connection.remote, connection.peer.origin):
+        if not self._may_connect(connection.remote, connection.peer.origin):
             return False
         self.accepted += 1
         self.connections[connection] = None
@@ -124,7 +124,7 @@ class Listener(Origin):
             connection.congestion_changed()
         return True
 
-    def _may_come(self, remote: str, origin: str) -> bool:
+    def _may_connect(self, remote: str, origin: str) -> bool:
         most = self._connections_max
         full = 0 <= most <= self.count or self._total() >= self._total_max
         crowded = 0 <= self._origin_max <= self._origins.get(block(origin), 0)
@@ -158,8 +158,8 @@ class Listener(Origin):
 
     def tell_foreign(self, connection: Connection, first: bytes) -> None:
         """Report a connection that ended before its login if it seems meant for another acceptor."""
-        protocol = strangers.spoken(first)
-        if advice := strangers.advice(protocol, self._served):
+        protocol = protocol_detection.spoken(first)
+        if advice := protocol_detection.advice(protocol, self._served):
             self.report(
                 "connection.foreign", acceptor=self.name, remote=connection.remote, speaks=protocol, advice=advice
             )

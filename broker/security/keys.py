@@ -24,7 +24,7 @@ WAITING_MAX: Final = 256
 Fetch = Callable[[], bytes]
 
 
-class Aside(Protocol):
+class Background(Protocol):
     """Runs fetches in a thread."""
 
     def aside(self, work: Callable[[], bytes], then: Callable[[bytes | BaseException], None]) -> None:
@@ -34,7 +34,9 @@ class Aside(Protocol):
 class FetchedKeys:
     """The keys of one URL.  `now` is the monotonic time in ms."""
 
-    def __init__(self, fetch: Fetch, aside: Aside, *, report: Report, now: Callable[[], int], refresh: int) -> None:
+    def __init__(
+        self, fetch: Fetch, aside: Background, *, report: Report, now: Callable[[], int], refresh: int
+    ) -> None:
         self.present: KeySet | None = None
         self._fetch = fetch
         self._aside = aside

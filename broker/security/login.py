@@ -26,7 +26,7 @@ from broker.security.password_checks import HASHES_WAITING_MAX, PasswordChecks, 
 from broker.security.throttle import Throttle
 from broker.security.tokens import BadToken, Bearer, KeySet, Tokens, UnknownKey, looks_like_token
 from broker.security.users_file import StoredUser, Users
-from broker.sessions.login import Door, Peer, ScramKeys, Then
+from broker.sessions.login import LoginRestriction, Peer, ScramKeys, Then
 from broker.sessions.sasl import ANONYMOUS, EXTERNAL, OAUTHBEARER, PLAIN, SCRAMS, XOAUTH2
 
 #: How a client logged in, for the log.
@@ -66,7 +66,7 @@ class UserGate:
         self._passwords = PasswordChecks(runner, secret, self._fail)
         self._asking: set[Peer] = set()  # connected peers whose login is or was deferred
         self._peers = LoggedInPeers()
-        self._doors: dict[Peer, Door] = {}  # of peers at acceptors that restrict logins
+        self._restrictions: dict[Peer, LoginRestriction] = {}  # of peers at acceptors that restrict logins
         self._tokens_waiting = 0
         self._keys: KeySet | None = None  # at the last call of `any_withdrawn`
         #: Counts changes of the policy: results found under an earlier one are checked again.
@@ -80,14 +80,14 @@ class UserGate:
 
     def _use(self, policy: Policy) -> None:
         self._policy = policy
-        self._nobody = None if policy.anonymous is None else Identity("", policy.anonymous)
+        self._anonymous = None if policy.anonymous is None else Identity("", policy.anonymous)
 
-    def restrict(self, peer: Peer, door: Door) -> None:
-        self._doors[peer] = door
+    def restrict(self, peer: Peer, restriction: LoginRestriction) -> None:
+        self._restrictions[peer] = restriction
 
     def _admits(self, peer: Peer, user: str, roles: frozenset[str]) -> bool:
-        door = self._doors.get(peer)
-        return door is None or door.admits(user, roles)
+        restriction = self._restrictions.get(peer)
+        return restriction is None or restriction.admits(user, roles)
 
     # -- logged-in peers ---------------------------------------------------------------------------------------------
 
@@ -138,7 +138,7 @@ class UserGate:
     def left(self, peer: Peer) -> None:
         """Forget a peer whose connection has ended."""
         self._asking.discard(peer)
-        self._doors.pop(peer, None)
+        self._restrictions.pop(peer, None)
         self._peers.remove(peer)
 
     def _enter_if_there(
@@ -181,10 +181,10 @@ class UserGate:
 
     def anonymous(self, peer: Peer) -> Identity | None:
         found: list[Identity | None] = []
-        if self._nobody is None:
+        if self._anonymous is None:
             self._refuse(peer, "", "no credentials", found.append)
             return None
-        self._enter(peer, self._nobody, found.append, "anonymous")
+        self._enter(peer, self._anonymous, found.append, "anonymous")
         return found[0] if found else None  # a refusal may be reported later
 
     def external(self, peer: Peer, name: str) -> Identity | None:

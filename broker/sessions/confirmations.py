@@ -78,7 +78,7 @@ class Confirmations(Generic[Item]):
     def drop(self) -> list[Item]:
         """Send nothing more.  Returns what was waiting, in order."""
         self.owed = []
-        unsaid = [*self._saying, *self]
+        unsent = [*self._saying, *self]
         self._saying.clear()
         self._waiting = []
-        return unsaid
+        return unsent

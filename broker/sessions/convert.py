@@ -133,7 +133,7 @@ class RenderingFailed(ConversionError):
         self.__cause__ = error
 
 
-def unsaid(error: Exception) -> ConversionError:
+def rendering_error(error: Exception) -> ConversionError:
     """Return the reason why a message could not be rendered as a ConversionError."""
     return error if isinstance(error, ConversionError) else RenderingFailed(error)
 

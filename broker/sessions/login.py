@@ -38,7 +38,7 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class LoginRestriction:
     """Users that may log in at an acceptor: those named, and those with one of the roles; if neither is given, all."""
 
     users: frozenset[str] = frozenset()
@@ -64,8 +64,8 @@ def call_all(calls: Iterable[Callable[[], None]]) -> None:
 class Gate(Protocol):
     """Authenticates peers, and logs what it refuses."""
 
-    def restrict(self, peer: Peer, door: Door) -> None:
-        """Admit only the users of `door` from this peer, which has connected to an acceptor with that restriction."""
+    def restrict(self, peer: Peer, restriction: LoginRestriction) -> None:
+        """Admit only the users of `restriction` from this peer, whose acceptor has it."""
 
     @property
     def version(self) -> int:

@@ -21,7 +21,7 @@ class Readable(Protocol):
         """Read from the peer again."""
 
 
-class Guardian(Protocol):
+class ErrorBoundary(Protocol):
     """Confines errors to a connection."""
 
     def guarded(self, call: Callable[..., None]) -> Callable[..., None]:
@@ -31,11 +31,11 @@ class Guardian(Protocol):
 class Reading:
     """The reading state of one connection: the reasons why it is stopped, if any: names, or the objects that wait."""
 
-    __slots__ = ("_guardian", "_reasons", "transport")
+    __slots__ = ("_boundary", "_reasons", "transport")
 
-    def __init__(self, transport: Readable, guardian: Guardian) -> None:
+    def __init__(self, transport: Readable, boundary: ErrorBoundary) -> None:
         self.transport = transport
-        self._guardian = guardian
+        self._boundary = boundary
         self._reasons: tuple[object, ...] = ()  # an empty tuple needs no memory per connection
 
     def stop(self, reason: object) -> None:
@@ -63,4 +63,4 @@ class Reading:
             self.go(reason)
             then(answer)
 
-        return self._guardian.guarded(answered)
+        return self._boundary.guarded(answered)

@@ -213,7 +213,7 @@ class Reservations:
         stand_in = Consumer(
             self._number(),
             queue,
-            _Nowhere(),
+            _StandInSink(),
             ack_mode=AckMode.INDIVIDUAL,
             window=-1,
             counted=True,
@@ -252,7 +252,7 @@ class Reservations:
         self._nothing_left.clear()
 
 
-class _Nowhere:
+class _StandInSink:
     """The sink of a stand-in, which never gets messages."""
 
     transport = None

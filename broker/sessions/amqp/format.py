@@ -190,7 +190,7 @@ _OWN: Final = _any_of(_OWN_ANNOTATIONS)
 _RESERVED: Final = _any_of(RESERVED_ANNOTATIONS)
 
 
-def genuine(head: bytes, *, linked: bool = False) -> bytes:
+def without_reserved(head: bytes, *, linked: bool = False) -> bytes:
     """Drop names from a head that only the broker writes; most messages have none.  Raises DecodeError.
 
     `linked`: another broker sent it, and may use the names that brokers exchange.

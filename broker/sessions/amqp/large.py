@@ -9,7 +9,7 @@ from broker.engine import PIECE_BYTES, Checksum, DeadLetterReason, Stream
 from broker.engine.model.message import Message
 from broker.sessions.amqp.format import AMQP_FORMAT
 from broker.sessions.amqp.message import DeliveryHistory, Encoder
-from broker.sessions.convert import ConversionError, unsaid
+from broker.sessions.convert import ConversionError, rendering_error
 from protocols.amqp.message import AMQP_VALUE, DATA, encode_section
 from protocols.amqp.sender import Sender, Streaming
 
@@ -92,7 +92,7 @@ def begin_large(
     try:
         large = LargeMessage(message, past, now, encoder)
     except Exception as error:  # bugs of ours, too
-        return unsaid(error)
+        return rendering_error(error)
     most = link.message_bytes_max
     if most is not None and large.nbytes > most:
         text = f"{large.nbytes} bytes, but the receiver accepts {most}"

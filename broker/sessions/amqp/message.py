@@ -20,9 +20,9 @@ from typing import ClassVar, Final
 from broker.engine import DeadLetterReason, DeliveryState, Queue
 from broker.engine.model.annotation import TypedInt, TypedText, typed
 from broker.engine.model.message import NEW, ORIG_ADDRESS, Annotations, Format, Message, MessageHeader, RoutingType
-from broker.sessions.amqp.format import AMQP_FORMAT, RESERVED_ANNOTATIONS, annotation_name, genuine
+from broker.sessions.amqp.format import AMQP_FORMAT, RESERVED_ANNOTATIONS, annotation_name, without_reserved
 from broker.sessions.amqp.link_id import PREFIX
-from broker.sessions.convert import ConversionError, Refusal, ReplyPrefixes, to_amqp, unsaid, whole
+from broker.sessions.convert import ConversionError, Refusal, ReplyPrefixes, rendering_error, to_amqp, whole
 from protocols.amqp.check import check_body
 from protocols.amqp.encode import encode
 from protocols.amqp.errors import NOT_IMPLEMENTED, DecodeError
@@ -125,7 +125,7 @@ def _take_apart(payload: bytes, *, linked: bool) -> tuple[bytes, bytes, bytes, B
     decides = properties_at and has_property(payload, properties_at, ABSOLUTE_EXPIRY, GROUP_ID)
     if noted or decides:
         head, broker_annotations = _special_head(payload, payload[bare_at:body_at], noted=noted, decides=bool(decides))
-        return section, genuine(head, linked=linked), payload[body_at:], broker_annotations
+        return section, without_reserved(head, linked=linked), payload[body_at:], broker_annotations
     if begin == end:
         head = payload[bare_at:body_at]
     elif end == bare_at:
@@ -136,7 +136,7 @@ def _take_apart(payload: bytes, *, linked: bool) -> tuple[bytes, bytes, bytes, B
     if others and linked:
         others -= head.count(_OF_LINKS)
     if others or (_Q in head and b"_AMQ_" in head):
-        head = genuine(head, linked=linked)
+        head = without_reserved(head, linked=linked)
     return section, head, payload[body_at:], None
 
 
@@ -145,7 +145,7 @@ def _special_head(payload: bytes, bare: bytes, *, noted: bool, decides: bool) ->
     encoded = Encoded(payload)
     annotations = encoded.section(MESSAGE_ANNOTATIONS)
     if noted:
-        annotations = _obey(broker_annotations, encoded.message_annotations)
+        annotations = _apply_annotations(broker_annotations, encoded.message_annotations)
     if decides:
         properties = encoded.properties
         broker_annotations.expiration = min(max(properties.absolute_expiry_time or 0, 0), TIME_MAX)
@@ -154,7 +154,7 @@ def _special_head(payload: bytes, bare: bytes, *, noted: bool, decides: bool) ->
     return annotations + bare, broker_annotations
 
 
-def _obey(broker_annotations: BrokerAnnotations, annotations: dict[object, object]) -> bytes:
+def _apply_annotations(broker_annotations: BrokerAnnotations, annotations: dict[object, object]) -> bytes:
     """Obey annotations.  Returns the section without those of a schedule, which are not forwarded.
 
     Raises DecodeError for repeated delivery.
@@ -295,7 +295,7 @@ class Encoder:
             return self._encode(messages, self.history(past), bytes_max)
         except Exception as error:  # a bug of ours must cost one message only: try one by one
             if len(messages) == 1:
-                return [], [(messages[0], unsaid(error))], 1
+                return [], [(messages[0], rendering_error(error))], 1
         payloads: list[bytes] = []
         refused: list[Refusal] = []
         for at, message in enumerate(messages):

@@ -167,5 +167,5 @@ _HANDLERS: Final[Handlers] = {
     Began: lambda _, event: event.session.send_begin(),
     Attached: AmqpSession._on_attached,
     Refused: AmqpSession._on_refused,
-    Withdrawn: lambda session, event: session._transactions.spoil(event.state.txn_id),
+    Withdrawn: lambda session, event: session._transactions.let_only_roll_back(event.state.txn_id),
 }

@@ -56,7 +56,7 @@ class Transactions:
             raise link_error(TRANSACTION_UNKNOWN_ID, f"There is no transaction {shown(txn_id.hex())}.")
         return found
 
-    def spoil(self, txn_id: bytes) -> None:
+    def let_only_roll_back(self, txn_id: bytes) -> None:
         """Let a transaction, if it is open, only roll back: it was to settle deliveries that have been returned."""
         found = self._open.get(txn_id)
         if found is not None and found.refused is None:

@@ -85,7 +85,7 @@ class ClientSession:
         other = {} if self.other is None else {"other": self.other.to_json()}
         return {"protocol": "mqtt", **self.client.definition(), "will": will, **other}
 
-    def unsaid(self, ack: Ack) -> None:
+    def not_sent(self, ack: Ack) -> None:
         """Note that the connection ended before this was sent: messages that it refuses are new if they are resent."""
         if ack.type is PacketType.PUBREC and ack.reason_code >= FAILURE:
             self.incoming.refused(ack.packet_ids)
@@ -246,7 +246,7 @@ class MqttSessions:
         will, session.will = session.will, None
         if will is None:
             return
-        publisher = Publisher(self.engine, self.syntax, _Nobody(), session.client.access)
+        publisher = Publisher(self.engine, self.syntax, _NeverBlocked(), session.client.access)
         try:
             publisher.send(will.topic, will.payload, will.qos, will.retain, will.properties)
         except EngineError as error:
@@ -325,7 +325,7 @@ def _subscriptions(stored: StoredSession) -> list[Definition]:
     return sorted(found.values(), key=lambda each: bool(each.get("leaving")))
 
 
-class _Nobody:
+class _NeverBlocked:
     """The producer of a will: one message, so it is never blocked."""
 
     transport = None

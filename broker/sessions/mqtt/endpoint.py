@@ -234,7 +234,7 @@ class MqttEndpoint(Port):
                 if isinstance(packet, tuple):
                     session.in_flight.unsent(packet)
                 elif isinstance(packet, Ack):
-                    session.unsaid(packet)
+                    session.not_sent(packet)
             self._common.sessions.disconnect(session, publish_will=publish_will)
         self.ended()
 

@@ -69,10 +69,10 @@ def _make_head(qos: int, retain: bool, properties: Properties) -> bytes:
     flags = qos | (RETAIN if retain else 0)
     if properties is NO_PROPERTIES:
         return _BARE[flags]
-    return _BARE[flags | WITH_PROPERTIES] + _genuine(properties.without(*_OWN)).raw
+    return _BARE[flags | WITH_PROPERTIES] + _without_reserved(properties.without(*_OWN)).raw
 
 
-def _genuine(properties: Properties) -> Properties:
+def _without_reserved(properties: Properties) -> Properties:
     """Drop user properties with names reserved for the broker; most messages have none."""
     if b"_AMQ_" not in properties.raw:
         return properties

@@ -231,6 +231,6 @@ class Receiver:
     def abandon(self) -> None:
         """Drop the unfinished message and the acknowledgements that were held, as the connection ends."""
         for ack in self._held or ():
-            self._session.unsaid(ack)
+            self._session.not_sent(ack)
         self._engine.stop_waiting(self)
         self._uploading.abandon()

@@ -13,7 +13,7 @@ from typing import Final
 
 from broker.engine import Stream
 from broker.engine.model.message import Message, MessageHeader
-from broker.sessions.convert import ConversionError, to_mqtt, unsaid, user_properties
+from broker.sessions.convert import ConversionError, rendering_error, to_mqtt, user_properties
 from broker.sessions.mqtt.format import MQTT_FORMAT, QOS, RETAIN, RETAINED
 from broker.sessions.mqtt.large import LargePayload, to_large_mqtt
 from broker.sessions.mqtt.mount import Outward
@@ -122,7 +122,7 @@ class Renderer:
             return
         except Exception as error:  # a bug of ours must cost one message only: try one by one
             if len(messages) == 1:
-                yield Run(messages, None, [], unsaid(error))
+                yield Run(messages, None, [], rendering_error(error))
                 return
         for message in messages[done:]:
             yield from self.runs(subscription, [message], now)

@@ -12,7 +12,7 @@ from typing import Final
 
 from broker.engine import AckMode, Consumer, Engine
 from broker.engine.model.message import Message, size_of
-from broker.sessions.convert import ConversionError, unsaid
+from broker.sessions.convert import ConversionError, rendering_error
 from broker.sessions.mqtt.inflight import Flying, InFlight
 from broker.sessions.mqtt.large import LargePayload, refused
 from broker.sessions.mqtt.port import Port, keep_fitting
@@ -171,7 +171,7 @@ class Sender:
         try:
             head, payload = port.renderer.again(subscription, message, self._engine.now, qos, dup=dup)
         except Exception as error:  # including our own bugs
-            self._give_up(packet_id, state, flying, unsaid(error))
+            self._give_up(packet_id, state, flying, rendering_error(error))
             return
         if isinstance(payload, LargePayload):
             payload.consumer = subscription.consumer

@@ -197,7 +197,7 @@ class MqttSession(MqttEndpoint):
         self.touch()
         if self.codec.state is State.CONNECTED:
             self._login = None  # without an authentication method it cannot authenticate again
-        self._traffic.came()
+        self._traffic.client_connected()
         self.opened("MQTT", session.client.access)
         self._traffic.said(connack)
         options = self._options

@@ -43,7 +43,7 @@ class Traffic:
     greeted: int = 0  # connections ever
     expired: int = 0  # sessions
 
-    def came(self) -> None:
+    def client_connected(self) -> None:
         """Count a client that has connected."""
         self.greeted += 1
         self.connections += 1

@@ -16,7 +16,14 @@ from broker.engine import AckMode, Consumer, DeliveryOutcome, Engine, LargeBody,
 from broker.engine.model.message import Body, Message, MessageHeader
 from broker.sessions.amqp.format import AMQP_FORMAT
 from broker.sessions.contents import Joined, joined
-from broker.sessions.convert import CONVERTED_BYTES_MAX, ConversionError, Refusal, ReplyPrefixes, to_stomp, unsaid
+from broker.sessions.convert import (
+    CONVERTED_BYTES_MAX,
+    ConversionError,
+    Refusal,
+    ReplyPrefixes,
+    rendering_error,
+    to_stomp,
+)
 from broker.sessions.mqtt.format import MQTT_FORMAT
 from broker.sessions.stomp.format import STOMP_FORMAT, head_for_version, says_length
 from broker.sessions.stomp.headers import message_common
@@ -76,7 +83,7 @@ class Rendering:
         except Exception as error:  # a bug of ours: find the message by sending one by one
             output.take_back(mark)
             if len(messages) == 1:
-                return [(messages[0], unsaid(error))]
+                return [(messages[0], rendering_error(error))]
         return [refusal for message in messages for refusal in self.encode(output, [message])]
 
     def _encode(self, output: Output, messages: list[Message]) -> list[Refusal]:

@@ -41,7 +41,7 @@ Key = tuple[bytes | bool | None, ...]
 _DECIDING: Final = frozenset(CONSUMED | GROUPING | {b"reply-to"})
 
 #: A header of every send: a run with this as `others` can be joined by none on the fast path.
-_NOBODY: Final = frozenset({b"destination"})
+_DESTINATION: Final = frozenset({b"destination"})
 
 
 class _Lead(Lead):
@@ -105,7 +105,7 @@ class _Run(Send):
             return self.header
         header = self.groups.get(group)
         if header is None:
-            self.others = _NOBODY
+            self.others = _DESTINATION
             self.begins = b""
             header = self.groups[group] = self.header.in_group(group[0], closes=group[1])
         return header

@@ -8,7 +8,7 @@ from broker.config import Config
 from broker.config.acceptors import MessagingAcceptor
 from broker.engine.model.access import Identity
 from broker.security.login import Policy
-from broker.sessions.login import Door, Peer
+from broker.sessions.login import LoginRestriction, Peer
 from protocols.mqtt.codes import V5, V311
 from tests.broker.security.logins import BOB, Bench
 from tests.support.amqp_client import AmqpSim
@@ -20,7 +20,9 @@ from tests.support.sim_gate import cheap_user
 CLERK = frozenset({"clerks"})
 
 
-def came(bench: Bench, door: Door, name: str = "bob", password: bytes = b"secret") -> tuple[Peer, Identity | None]:
+def came(
+    bench: Bench, door: LoginRestriction, name: str = "bob", password: bytes = b"secret"
+) -> tuple[Peer, Identity | None]:
     """Somebody who comes to a door, and what it is told."""
     peer = Peer("1.1.1.1:1", "1.1.1.1")
     bench.gate.restrict(peer, door)
@@ -32,37 +34,37 @@ def came(bench: Bench, door: Door, name: str = "bob", password: bytes = b"secret
 @pytest.mark.parametrize(
     ("door", "admitted"),
     [
-        (Door(), True),
-        (Door(users=frozenset({"bob"})), True),
-        (Door(users=frozenset({"alice"})), False),
-        (Door(roles=CLERK), True),
-        (Door(roles=frozenset({"devices"})), False),
-        (Door(frozenset({"alice"}), CLERK), True),
-        (Door(frozenset({"alice"}), frozenset({"devices"})), False),
-        (Door(users=frozenset({"clerks"})), False),
+        (LoginRestriction(), True),
+        (LoginRestriction(users=frozenset({"bob"})), True),
+        (LoginRestriction(users=frozenset({"alice"})), False),
+        (LoginRestriction(roles=CLERK), True),
+        (LoginRestriction(roles=frozenset({"devices"})), False),
+        (LoginRestriction(frozenset({"alice"}), CLERK), True),
+        (LoginRestriction(frozenset({"alice"}), frozenset({"devices"})), False),
+        (LoginRestriction(users=frozenset({"clerks"})), False),
     ],
 )
-def test_who_may_come_in(door: Door, admitted: bool) -> None:
+def test_who_may_come_in(door: LoginRestriction, admitted: bool) -> None:
     bench = Bench(per_user=1)
     peer, told = came(bench, door)
     assert told == (Identity("bob", CLERK) if admitted else None)
     assert bench.reports == ["login.accepted" if admitted else "login.refused"]
     bench.gate.left(peer)
-    assert came(bench, Door())[1] is not None, "who was refused does not count among the user's connections"
+    assert came(bench, LoginRestriction())[1] is not None, "who was refused does not count among the user's connections"
 
 
 def test_a_refusal_is_slowed_as_a_wrong_password_is() -> None:
     """Or it would tell that the password was right."""
     bench = Bench(delay=100)
     peer = Peer("1.1.1.1:1", "1.1.1.1")
-    bench.gate.restrict(peer, Door(users=frozenset({"alice"})))
+    bench.gate.restrict(peer, LoginRestriction(users=frozenset({"alice"})))
     bench.gate.login(peer, "bob", b"secret", bench.told.append)
     bench.hash()
     assert (bench.told, len(bench.waiting)) == ([], 1)
 
 
 def test_who_loses_the_role_of_its_door_is_gone(bench: Bench) -> None:
-    peer, _ = came(bench, Door(roles=CLERK))
+    peer, _ = came(bench, LoginRestriction(roles=CLERK))
     assert not bench.gate.gone(peer)
     bench.gate.change(Policy({"bob": cheap_user("secret", "others")}))
     assert bench.gate.gone(peer)
@@ -73,9 +75,9 @@ def test_the_anonymous_have_roles_too(delay: int) -> None:
     bench = Bench(delay=delay)
     bench.gate.change(Policy({"bob": BOB}, frozenset({"guests"})))
     for door, admitted in (
-        (Door(roles=frozenset({"guests"})), True),
-        (Door(roles=CLERK), False),
-        (Door(users=frozenset({"bob"})), False),
+        (LoginRestriction(roles=frozenset({"guests"})), True),
+        (LoginRestriction(roles=CLERK), False),
+        (LoginRestriction(users=frozenset({"bob"})), False),
     ):
         peer = Peer("1.1.1.1:1", "1.1.1.1")
         bench.gate.restrict(peer, door)

@@ -8,7 +8,7 @@ import pytest
 
 from broker.config import Config
 from broker.engine.model.message import RESERVED_PREFIXES
-from broker.sessions.amqp.format import RESERVED_ANNOTATIONS, annotation_name, genuine
+from broker.sessions.amqp.format import RESERVED_ANNOTATIONS, annotation_name, without_reserved
 from broker.sessions.amqp.message import take_apart
 from protocols.amqp.errors import DecodeError
 from protocols.amqp.message import MESSAGE_ANNOTATIONS, encode_annotations
@@ -180,7 +180,7 @@ def test_what_is_left_keeps_its_order_and_types(name: str) -> None:
 
 def test_a_head_without_them_is_not_looked_at_twice() -> None:
     head = head_of(message("x", application={"_AMQ_DUPL_ID": "1"}, annotations=b""))
-    assert genuine(head) is head
+    assert without_reserved(head) is head
 
 
 def test_properties_that_cannot_be_read_and_may_hold_them_are_refused() -> None:

@@ -9,7 +9,7 @@ import pytest
 from broker.engine.model.access import Identity
 from broker.security.passwords import scram_keys
 from broker.sessions.amqp.login import Login
-from broker.sessions.login import Door, Peer, ScramKeys, Then
+from broker.sessions.login import LoginRestriction, Peer, ScramKeys, Then
 from broker.sessions.reading import LOGIN, Reading
 from protocols.amqp.connection import AmqpConnection
 from protocols.amqp.errors import FrameTooLarge
@@ -61,7 +61,7 @@ class SlowGate:
 
     def users(self) -> None: ...
 
-    def restrict(self, peer: Peer, door: Door) -> None: ...
+    def restrict(self, peer: Peer, door: LoginRestriction) -> None: ...
 
 
 class Wire:
