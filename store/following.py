@@ -42,7 +42,7 @@ class Copying:
     `read_to`: how far the copy has been read, set by its reader; None if it has no reader.
 
     The log drops a segment once its records say so.  A copy that has dropped one too, or could not fetch it in time, is
-    inconsistent until it has these records: see `coherent`.  A segment not read yet stays, needed or not (`Following`).
+    inconsistent until it has these records (`consistent`).  A segment not read yet stays, needed or not (`Following`).
     """
 
     def __init__(self, files: Files, copy: FileLog, database: Database) -> None:
@@ -52,7 +52,7 @@ class Copying:
         self.copied = 0
         self.gaps = 0
         self.read_to: Place | None = None
-        self._coherent_from = NEW
+        self._consistent_from = NEW
         self._needless: list[int] = []
         self._needless_from = NEW
         self._files = files
@@ -62,9 +62,9 @@ class Copying:
         self._position = 0
 
     @property
-    def coherent(self) -> bool:
+    def consistent(self) -> bool:
         """Whether the copy has all segments that it names as needed."""
-        return self.end >= self._coherent_from
+        return self.end >= self._consistent_from
 
     # -- the start -------------------------------------------------------------------------------------------------
 
@@ -90,7 +90,7 @@ class Copying:
                 self._compare_segment(segment, head)
             else:
                 self._let_go(segment)
-                self._coherent_from = head.end
+                self._consistent_from = head.end
         for segment in there:
             self._resume(segment)
             if segment < head.end.segment:
@@ -112,7 +112,7 @@ class Copying:
         rows = self._database.rows(Place(segment, last), 1)  # its checksum covers its contents and its position
         if not rows and segment not in self._database.segments():  # dropped since they were listed
             self._let_go(segment)
-            self._coherent_from = self._database.head().end
+            self._consistent_from = self._database.head().end
             return
         if not rows or not rows[0].data[last - rows[0].place.offset :].startswith(data[last : found.end]):
             raise _ahead(f"{path} differs at byte {last}", head)
@@ -185,7 +185,7 @@ class Copying:
             except BadHeader as bad:
                 raise _damaged(row) from bad
             if self._position not in (0, header.first_position):
-                self._coherent_from = self._database.head().end
+                self._consistent_from = self._database.head().end
                 self.gaps += 1
             self._copy.begin_with(data)
             self._seed, self._position = header.crc, header.first_position

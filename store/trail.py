@@ -125,17 +125,17 @@ def steps_of(raw: decode.RawRecord, wanted: set[int]) -> Iterator[FoundStep]:
             yield FoundStep(_stored(found, at), found.facts.queue_ids)
         return
     assert isinstance(found, decode.Speaking), "the other types are about no message"
-    facts = _facts_of(found)
+    facts = _members_of(found)
     queue_ids = (found.queue_id,) if found.queue_id else ()
     session_id = found.session_id if isinstance(found, decode.Inflight) else 0
-    for index, id in enumerate(_told_of(found)):
+    for index, id in enumerate(_messages_of(found)):
         if id in wanted:
             if isinstance(found, decode.Inflight):
                 facts["packet_id"] = found.packet_ids[index]
             yield FoundStep(TrailStep(message=id, **at, **facts), queue_ids, session_id)
 
 
-def _told_of(found: decode.Speaking) -> Sequence[int]:
+def _messages_of(found: decode.Speaking) -> Sequence[int]:
     """The messages that a record is about; for a death or an expiry, not the message that it became."""
     return (found.old_id,) if isinstance(found, decode.DeadLettered | decode.Expired) else ids_of(found)
 
@@ -169,7 +169,7 @@ def _stored(found: decode.Message | decode.Copied, at: dict[str, Any]) -> TrailS
     )
 
 
-def _facts_of(found: decode.Speaking) -> dict[str, Any]:
+def _members_of(found: decode.Speaking) -> dict[str, Any]:
     """The fields of the steps that a record makes, beside its place and the names of its queue and session."""
     if isinstance(found, decode.Removed):
         return {"kind": StepKind.LEFT, "reason": RemovalReason(found.reason).word}

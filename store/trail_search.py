@@ -255,13 +255,13 @@ class _Haystack:
                 while (at := self._find(needle, at)) >= 0:
                     entry = self._around(at)
                     if entry is None:
-                        self._tell_damage(at)
+                        self._add_damage(at)
                         at += 1
                     else:
                         found[entry.offset] = entry
                         at = entry.end
             if len(found) == before and index is not None and index.has(id):  # found when the index was made
-                self._tell_damage(self._header.header_bytes)
+                self._add_damage(self._header.header_bytes)
         return [found[offset] for offset in sorted(found)]
 
     def _find(self, needle: bytes, start: int) -> int:
@@ -298,21 +298,21 @@ class _Haystack:
             self._rest()
         return self._scan
 
-    def _tell_damage(self, at: int) -> None:
+    def _add_damage(self, at: int) -> None:
         found = self._scanned()
         if not found.damage or (self._newest and at >= found.end):
             return  # the broker is writing there, or a crash has torn it
-        self._tell_lost(found.end)
+        self._add_loss(found.end)
 
-    def _tell_lost(self, at: int) -> None:
+    def _add_loss(self, at: int) -> None:
         self.problems[f"{self.path} is damaged at byte {at}: records about the message may be lost there"] = None
 
     def check_whole(self, position: int | None) -> None:
         """Report damage unless the entries reach the segment's end; `position`: where the next one begins, if known."""
         found = self._scanned()
-        self._tell_damage(found.end)
+        self._add_damage(found.end)
         if position is not None and found.position < position:
-            self._tell_lost(found.end)
+            self._add_loss(found.end)
 
     def records(self, entry: EntryHead) -> Iterable[decode.RawRecord]:
         """The records of an entry.  Raises Corrupt."""

@@ -162,7 +162,7 @@ class Daemon:
             self._cannot_start(error)
         await server.close()
         if owned is None:
-            self._tell_stopping()
+            self._notify_stopping()
             self._announcer.withdraw()
         else:
             self._broker = self._managed.broker = owned.broker
@@ -329,7 +329,7 @@ class Daemon:
         ending, lost = self._ending, self._ending.lost
         self._managed.reasons.append("the broker is stopping")
         self._signals.reload_with(None)
-        self._tell_stopping()
+        self._notify_stopping()
         seconds = FAREWELL_SECONDS_MAX
         if not lost:
             self._log("stopping")
@@ -342,7 +342,7 @@ class Daemon:
                     await server.say_goodbye(moved=ending.handed_over)
                 await server.acceptors.idle()
 
-    def _tell_stopping(self) -> None:
+    def _notify_stopping(self) -> None:
         if not self.goes_on:  # else the service manager would kill the process after a while
             self._notifier.stopping()
 

@@ -276,7 +276,7 @@ class Standby:
             return
 
     def _readable(self) -> bool:
-        return self._stopping or (not self._comparing and self._copying.coherent)
+        return self._stopping or (not self._comparing and self._copying.consistent)
 
     def _readable_to(self) -> Place:
         """Return the end of the copy.  Called for each segment: reading all takes minutes.  Raises _Stopped."""

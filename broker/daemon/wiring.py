@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from broker import __version__, clock
 from broker.config import AmqpAcceptor, Config, StompAcceptor, rules_of
-from broker.engine import Address, DiskWatch, Divert, Engine, Restored, Steady
+from broker.engine import Address, DiskWatch, Divert, Engine, JumpDetectingClock, Restored
 from broker.engine.model.attributes import FIELDS, PLAIN, Asked
 from broker.engine.model.limits import Limits
 from broker.engine.model.message import Format, RoutingType
@@ -142,7 +142,7 @@ def assemble(
         limits=JournalLimits(reserve_bytes=config.journal.reserve, retry_ms=config.journal.full_retry_interval),
         about={"software": f"bartleby/{__version__}"},
     )
-    steady = Steady(outside.wall_ms, outside.monotonic)
+    steady = JumpDetectingClock(outside.wall_ms, outside.monotonic)
     engine = Engine(
         journal,
         settings_table(config),

@@ -66,7 +66,7 @@ from broker.engine.queues.stored import MessageReader, UnknownFormat
 from broker.engine.queues.tracer import Tracer
 from broker.engine.queues.types.grouped import GroupedBacklog
 from broker.engine.queues.watcher import Watcher
-from broker.engine.recovery.clock_changes import Steady
+from broker.engine.recovery.clock_changes import JumpDetectingClock
 from broker.engine.recovery.restore import Fold, Restored
 from store.record import DeadLetterReason
 
@@ -111,6 +111,7 @@ __all__ = [
     "Inserted",
     "Insertion",
     "InvalidFilter",
+    "JumpDetectingClock",
     "LargeBody",
     "MessageRange",
     "MessageReader",
@@ -125,7 +126,6 @@ __all__ = [
     "Reserve",
     "Restored",
     "Send",
-    "Steady",
     "StoredSession",
     "Stream",
     "SubscribeRequest",

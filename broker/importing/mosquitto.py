@@ -18,8 +18,8 @@ _EXPIRATION: Final = re.compile(r"([0-9]{1,9})([shdwmy])")
 _SECONDS: Final = {"s": 1, "h": 3_600, "d": 86_400, "w": 604_800, "m": 2_592_000, "y": 31_536_000}
 _EXPIRES: Final = ("default-mqtt-session-expiry-interval", "max-session-expiry-interval")
 
-_NOBODY: Final = "clients must log in once a user exists; without users only clients of this machine may connect"
-_EVERYBODY: Final = "they may do everything; once there are users, set anonymous-roles"
+_LOCAL_ONLY: Final = "clients must log in once a user exists; without users only clients of this machine may connect"
+_UNRESTRICTED: Final = "they may do everything; once there are users, set anonymous-roles"
 _RESTRICTED: Final = (
     "they were restricted by the acl_file or a plug-in: set security.anonymous = true once [[security-settings]] define"
     " what anonymous-roles may do"
@@ -91,10 +91,10 @@ def _anonymous(conf: Conf, acceptors: Sequence[Acceptor], draft: Draft) -> None:
     given += [(line, line.place(acceptor.what)) for line, acceptor in own.items()]
     for line, found in given:
         if not line.truth:
-            draft.report.add(found, Outcome.TAKEN, why=_NOBODY)
+            draft.report.add(found, Outcome.TAKEN, why=_LOCAL_ONLY)
         elif bound:
             draft.report.add(found, Outcome.STRICTER, why=_RESTRICTED)
         elif allowed and all(allowed):
-            draft.put(found, ("security", "anonymous"), True, change=_EVERYBODY)
+            draft.put(found, ("security", "anonymous"), True, change=_UNRESTRICTED)
         else:
             draft.report.left(found, _SOME)

@@ -59,7 +59,7 @@ class Origin(ABC):
         """Note that a connection has ended."""
 
     @abstractmethod
-    def tell_foreign(self, connection: Connection, first: bytes) -> None:
+    def report_foreign(self, connection: Connection, first: bytes) -> None:
         """Note that a connection ended before it was established; `first` is the beginning of its input."""
 
     def set_congested(self, congested: bool) -> None:
@@ -249,7 +249,7 @@ class Connection(asyncio.Protocol):
                 self._apply_reading()
         if session.close_expected:
             if not session.established and self._first:
-                self._origin.tell_foreign(self, self._first)
+                self._origin.report_foreign(self, self._first)
             self._hang_up(transport)
 
     def pause_reading(self) -> None:

@@ -144,7 +144,7 @@ class Dialer(Origin):
         """Note that a connection has ended; its session tells the link."""
         self.connections.pop(connection, None)
 
-    def tell_foreign(self, connection: Connection, first: bytes) -> None:
+    def report_foreign(self, connection: Connection, first: bytes) -> None:
         """Nothing: the session's error shows what the other end speaks."""
 
     def shut_down(self, *, moved: bool = False) -> None:

@@ -156,7 +156,7 @@ class Listener(Origin):
         if not self.connections:
             self._idle.set()
 
-    def tell_foreign(self, connection: Connection, first: bytes) -> None:
+    def report_foreign(self, connection: Connection, first: bytes) -> None:
         """Report a connection that ended before its login if it seems meant for another acceptor."""
         protocol = protocol_detection.spoken(first)
         if advice := protocol_detection.advice(protocol, self._served):

@@ -158,7 +158,7 @@ def test_a_segment_stays_until_the_copy_knows_that_it_has_gone(shared: SimDataba
     trim_first_segment(one)
     two.copying.tidy()
     assert 1 in two.log.segments(), "the copy still says that it needs it"
-    assert two.copying.coherent
+    assert two.copying.consistent
     assert read(two)
     two.take_over()
     assert 1 not in two.log.segments()
@@ -171,10 +171,10 @@ def test_a_copy_that_was_away_while_segments_went_is_not_read_before_it_knows(sh
     files = two.end()
     trim_first_segment(one)
     two = follower(shared, files=files)
-    before = two.copying.coherent
+    before = two.copying.consistent
     renew(shared, one)
     two.copying.follow()
-    assert (before, two.copying.coherent) == (False, True)
+    assert (before, two.copying.consistent) == (False, True)
     assert 1 not in two.log.segments()
     assert read(two)
 
@@ -193,7 +193,7 @@ def test_a_copy_that_missed_some_of_the_log_says_so(shared: SimDatabase) -> None
     assert two.copying.gaps == 1
     renew(shared, one)
     two.copying.follow()
-    assert two.copying.coherent
+    assert two.copying.consistent
     two.copying.tidy()
     assert two.log.segments() == one.log.segments()
     assert read(two)
@@ -407,7 +407,7 @@ def test_a_segment_that_goes_while_it_is_compared_is_let_go(shared: SimDatabase)
     again.database.segments = segments  # type: ignore[method-assign]
     again.compare()
     assert again.log.segments() == [2, 3]
-    assert again.copying.coherent
+    assert again.copying.consistent
 
 
 def test_a_copy_is_not_repaired() -> None:

@@ -41,7 +41,7 @@ def close(state: State, consumer: Consumer, how: DeliveryOutcome) -> None:
 def end(state: State, consumer: Consumer, how: DeliveryOutcome, reason: str) -> None:
     """Close a consumer on the broker's initiative, and tell its sink why."""
     close(state, consumer, how)
-    state.tell_closed(consumer, reason)
+    state.notify_closed(consumer, reason)
 
 
 def revoke(state: State) -> int:

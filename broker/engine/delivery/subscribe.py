@@ -120,7 +120,7 @@ def _subscription(state: State, address: Address, filter: Filter | None, request
             raise AlreadyInUse(f"subscription {name} {changed}: unsubscribe it first")
         access.require(delete_permission(durable=queue.durable), queue.address.name, name, named=name)
         access.require(create, address.name, request.name)
-        clearing.disband(state, queue)
+        clearing.empty_and_detach(state, queue)
         registry.unbind(state, queue)
     access.require(create, address.name, request.name)
     state.quotas.check(access.user)

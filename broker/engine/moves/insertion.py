@@ -87,9 +87,9 @@ def insert(state: State, id: bytes, target: str, items: Sequence[Insertion]) -> 
     return done
 
 
-def foresee(state: State, id: bytes, target: str, items: Sequence[Insertion]) -> Inserted:
+def dry_run(state: State, id: bytes, target: str, items: Sequence[Insertion]) -> Inserted:
     """What `insert` would do, judged by the queues that exist.  Raises InvalidName."""
-    where = transfer.foreseen(state, target)
+    where = transfer.existing_destination(state, target)
     if isinstance(where, Destination) and state.duplicates.known(where.address, id):
         return Inserted(known=True)
     done = Inserted()

@@ -288,7 +288,7 @@ def _elsewhere(state: State, target: str, queue: Queue | None) -> tuple[str, str
     return address_name, queue_name
 
 
-def foreseen(state: State, target: str, queue: Queue | None = None) -> Destination | str:
+def existing_destination(state: State, target: str, queue: Queue | None = None) -> Destination | str:
     """As `destination`, but creates nothing; empty: unknown until it is created.  Raises InvalidName, OntoItself."""
     address_name, queue_name = _elsewhere(state, target, queue)
     if queue_name is not None and queue_name in state.queues:
@@ -303,7 +303,7 @@ def foreseen(state: State, target: str, queue: Queue | None = None) -> Destinati
     return Destination(address, targets, None) if any(targets) else ""
 
 
-def _foreseen_origin(state: State, queue: Queue, origin: _Origin) -> Destination | str:
+def _existing_origin(state: State, queue: Queue, origin: _Origin) -> Destination | str:
     """As `home`, or `_sent_again` for a message that no queue had accepted, but creates nothing."""
     address_name, name, type = origin
     if name:
@@ -353,7 +353,7 @@ def send_back(
         address, name, type = origin
         if origin not in found:
             if options.dry_run:
-                found[origin] = _foreseen_origin(state, queue, origin)
+                found[origin] = _existing_origin(state, queue, origin)
             else:
                 found[origin] = home(state, queue, *origin) if name else _sent_again(state, queue, address, type)
         wanted.append((message, found[origin], name or address))

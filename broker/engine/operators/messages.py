@@ -105,7 +105,7 @@ class QueueMessages:
         """
         self._state.begin()
         settle_acknowledged(self._state)
-        found = (transfer.foreseen if options.dry_run else transfer.destination)(self._state, target, queue)
+        found = (transfer.existing_destination if options.dry_run else transfer.destination)(self._state, target, queue)
         step, run = transfer.choose(self._state, queue, selection, options.edit.extra_bytes)
         transfer.send(self._state, queue, step, [(message, found, target) for message in run], options)
         return step
@@ -148,4 +148,4 @@ class QueueMessages:
         DiskFull.
         """
         self._state.begin()
-        return (insertion.foresee if dry_run else insertion.insert)(self._state, id, target, items)
+        return (insertion.dry_run if dry_run else insertion.insert)(self._state, id, target, items)

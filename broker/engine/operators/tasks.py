@@ -123,9 +123,9 @@ class Tasks:
                 self._steps.forget(task)
                 raise
         state.tasks[task.id] = task
-        self._tell_started(task)
+        self._log_started(task)
         if task.state.ended:
-            self._tell_ended(task)
+            self._log_ended(task)
         self._save(task)
         self._plan(task, task.progress.moved)
         self._forget_old()
@@ -235,7 +235,7 @@ class Tasks:
     def _end(self, task: Task, state: TaskState, why: str) -> None:
         task.why = why
         self._become(task, state)
-        self._tell_ended(task)
+        self._log_ended(task)
         self._save(task)
 
     # -- steps -----------------------------------------------------------------------------------------------------
@@ -276,7 +276,7 @@ class Tasks:
             self._become(task, TaskState.FAILED)
         done = task.progress.moved - before
         if task.state.ended:
-            self._tell_ended(task)
+            self._log_ended(task)
         if done or task.state is not TaskState.RUNNING:
             self._save(task)
         self._plan(task, done)
@@ -311,7 +311,7 @@ class Tasks:
         for call in self._watchers.get(task.id, ()):
             call()
 
-    def _tell_started(self, task: Task) -> None:
+    def _log_started(self, task: Task) -> None:
         request = task.request
         chosen: dict[str, str | int] = {"filter": request.filter, "target": request.target, "rate": request.rate}
         chosen["ids"] = ", ".join(map(str, request.ids[:IDS_LOGGED_MAX]))
@@ -321,7 +321,7 @@ class Tasks:
         chosen = {name: value for name, value in chosen.items() if value}
         self._state.report("task.started", **task.about, **chosen, **request.by)
 
-    def _tell_ended(self, task: Task) -> None:
+    def _log_ended(self, task: Task) -> None:
         """Report a task that completed or failed."""
         progress = task.progress
         counts: dict[str, str | int] = {"messages": progress.moved, "refused": sum(progress.refused.values())}

@@ -42,7 +42,7 @@ def leave_nothing(state: State, queue: Queue) -> int:
     return purged
 
 
-def disband(state: State, queue: Queue) -> list[Consumer]:
+def empty_and_detach(state: State, queue: Queue) -> list[Consumer]:
     """Empty a queue that is about to be deleted: remove its messages by name, and detach its consumers; returns those.
 
     Raises AlreadyInUse if the queue is the broker's own.

@@ -255,7 +255,7 @@ class State:
 
     # -- the tick --------------------------------------------------------------------------------------------------
 
-    def tell_closed(self, consumer: Consumer, reason: str) -> None:
+    def notify_closed(self, consumer: Consumer, reason: str) -> None:
         """Tell the sink of a consumer that the engine has closed it."""
         try:
             consumer.sink.consumer_closed(consumer, reason)

@@ -25,7 +25,7 @@ JUMP_MS_MIN: Final = 1_000
 IDS_MAX: Final = 10_000
 
 
-class Steady:
+class JumpDetectingClock:
     """The wall clock in ms, as the engine reads it once a tick; after a jump `follow` is called with its length."""
 
     def __init__(self, wall_ms: Callable[[], int], monotonic: Callable[[], float]) -> None:

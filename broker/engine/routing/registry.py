@@ -233,10 +233,10 @@ def delete_queue(state: State, queue: Queue) -> None:
         return
     state.mark = NO_WAY_BACK
     settle_acknowledged(state)
-    consumers = clearing.disband(state, queue)
+    consumers = clearing.empty_and_detach(state, queue)
     unbind(state, queue)
     for consumer in consumers:
-        state.tell_closed(consumer, f"queue {queue.name} was deleted")
+        state.notify_closed(consumer, f"queue {queue.name} was deleted")
 
 
 def delete_named_queue(state: State, queue: Queue) -> None:

@@ -140,7 +140,7 @@ class Attacher:
         self._nodes.take_up(link, queue.address.name)
         copies = queue.routing_type is RoutingType.MULTICAST
         self._answer(link, attach, granted(source, filters, copies=copies, stays=wanted.durable), settled=settled)
-        made.tell_kept()
+        made.send_kept()
         return made
 
     def _browse(self, wanted: SubscribeRequest, selector: str) -> Iterator[tuple[Message, str]] | None:

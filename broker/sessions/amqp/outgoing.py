@@ -65,7 +65,7 @@ class OutgoingLink:
         """Whether its messages stay reserved for the link if the connection is lost."""
         return self.attached.reservation is not None
 
-    def tell_kept(self) -> None:
+    def send_kept(self) -> None:
         """Send the number of messages reserved for the link, as it may have granted no credit for them."""
         kept = self._kept()
         if kept != self.link.available:

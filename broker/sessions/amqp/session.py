@@ -151,7 +151,7 @@ class AmqpSession(AmqpEndpoint):
         if isinstance(gone, OutgoingLink) and gone.reserves:  # its messages go to another link of this peer
             for other in self.outgoing.by_link.values():
                 if isinstance(other, OutgoingLink):
-                    other.tell_kept()
+                    other.send_kept()
         assert self._attacher is not None, "the connection is open"
         self._attacher.release(link, closed=closed, detached=detached)
 

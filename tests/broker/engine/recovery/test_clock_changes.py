@@ -6,7 +6,7 @@ import pytest
 
 from broker.engine.delivery.redelivery import CLOSED
 from broker.engine.model.errors import TransactionClosed
-from broker.engine.recovery.clock_changes import JUMP_MS_MIN, Steady
+from broker.engine.recovery.clock_changes import JUMP_MS_MIN, JumpDetectingClock
 from tests.broker.engine.engine_harness import Bench
 from tests.simulation.world import check_accounts, small
 from tests.support.mqtt_world import SimWorld
@@ -146,7 +146,7 @@ def test_the_disk_is_looked_at_all_the_same(jump: int) -> None:
 
 def test_a_slewed_clock_has_not_jumped() -> None:
     wall, steady, jumps = [0], [0.0], list[int]()
-    clock = Steady(lambda: wall[0], lambda: steady[0])
+    clock = JumpDetectingClock(lambda: wall[0], lambda: steady[0])
     clock.follow = jumps.append
     for step in (0, 500, -900, 999, -999, JUMP_MS_MIN, 0, -JUMP_MS_MIN):
         steady[0] += 1.0
