@@ -34,7 +34,7 @@ class Event(NamedTuple):
 EVENTS: Final[dict[str, Event]] = {
     "access.denied": Event(
         "warning",
-        "A client lacks the permission for what it tried to do.",
+        "A client tried to do something for which it lacks the permission.",
         "If the user should have it, add one of its roles to the matching `security-settings`.",
         limited=True,
         audited=True,
@@ -139,7 +139,7 @@ EVENTS: Final[dict[str, Event]] = {
     ),
     "connection.unaccepted": Event(
         "error",
-        "The operating system could not accept a connection, often for want of file descriptors.",
+        "The operating system could not accept a connection, often because it has no file descriptors left.",
         "Raise the limit of open files (`LimitNOFILE` of the unit).",
         limited=True,
     ),
@@ -541,15 +541,13 @@ EVENTS: Final[dict[str, Event]] = {
     "stomp.error": Event("info", "A STOMP connection was closed with an ERROR frame.", _CLIENT, limited=True),
     "stopped": Event("info", "The broker has ended.", audited=True),
     "stopping": Event("info", "The broker is stopping."),
-    "task.cancelled": Event(
-        "info", "An operator cancelled a task; what it has already done is not undone.", audited=True
-    ),
+    "task.cancelled": Event("info", "An operator cancelled a task; its completed steps are not undone.", audited=True),
     "task.completed": Event(
         "info", "A task has ended: everything is done, except for the messages refused.", audited=True
     ),
     "task.failed": Event(
         "warning",
-        "A task could not continue; the error says why, and what it has already done is not undone.",
+        "A task could not continue; the error says why, and its completed steps are not undone.",
         "Read `error` in the line; `bartleby task show` has the rest. Start another task for what is left.",
         audited=True,
     ),

@@ -1,6 +1,6 @@
 """The options of the data source `bartleby-journal`: what each means, and which belong to which view.
 
-An option that is unknown, or that the view does not use, is an error: nobody should rely on a bound without effect.
+An option that is unknown, or that the view does not use, is an error: a bound without effect would mislead.
 Names are not case-sensitive, as everywhere in Spark.
 """
 

@@ -2,7 +2,7 @@
 
 The record (MESSAGE or COPIED of version 2) has 24 bytes in place of the body: the number of the file, its length,
 its checksum.  In memory a `LargeBody` represents it.  The file exists as long as one of its objects does; after the
-last one, it is removed once the journal has committed whatever made it unneeded (`bodies`).
+last one, it is removed once the journal has committed the records that made it unneeded (`bodies`).
 """
 
 from __future__ import annotations

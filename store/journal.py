@@ -13,8 +13,8 @@ Promises:
    segment may grow beyond its size, and there is a reserve for them that only removals and moves may use.
 4. A segment can be read alone: definitions that its records refer to are repeated in it (`ensure_defined`).
 5. A segment is dropped when `Space` says so, after a durable TRIMMED record; definitions that only it held are repeated
-   in the same entry.  The writer works in order, so whatever made the segment dispensable is durable before that.
-   A segment half full of definitions stays until the cleaner rewrites them (`definitions`).
+   in the same entry.  The writer works in order, so the records that made the segment dispensable are durable before
+   that.  A segment half full of definitions stays until the cleaner rewrites them (`definitions`).
 6. An id is allocated once in the life of a journal.  The limit of ids is written a block ahead.
 
 Everything here runs on one thread.  It never waits for the disk, except before a new segment that is still being

@@ -94,7 +94,7 @@ def plan(files: Files, directory: str, now: int) -> Plan:
         raise CannotRepair(f"{directory}: there are no segments")
     if COPY in files.list_dir(directory):
         raise CannotRepair(
-            f"{directory} is a copy of a log in PostgreSQL: start the broker, which fetches anew what is damaged"
+            f"{directory} is a copy of a log in PostgreSQL: start the broker, which fetches the damaged parts again"
         )
     if verify(files, directory).ok:
         raise CannotRepair(f"{directory}: a broker starts on this journal: there is nothing to repair")

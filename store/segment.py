@@ -94,7 +94,7 @@ class Entry:
 
 
 def entry_of(records: list[bytes], *, segment: int, first: int, timestamp: int) -> Entry:
-    """An entry of these records, for which nobody waits."""
+    """An entry of these records, which no confirmation waits for."""
     nbytes = sum(map(len, records))
     return Entry(
         segment=segment, ticket=0, first=first, count=len(records), timestamp=timestamp, nbytes=nbytes, parts=records

@@ -38,7 +38,7 @@ def explain(words: tuple[str, ...], output: OutputFormat) -> None:
     if not found:
         near = suggest(reasons(), text)
         hint = f"did you mean {' or '.join(near)}?" if near else "`bartleby explain` without a word lists all"
-        raise Failure(CHECK_FAILED, f"nothing is known of {text[:100]!r}", hint)
+        raise Failure(CHECK_FAILED, f"Bartleby has no code or word {text[:100]!r}", hint)
     if output == "json":
         print_json([reason.view() for reason in found])
     elif text:

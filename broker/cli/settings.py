@@ -27,7 +27,7 @@ class _Directory(click.Path):
         return super().convert(value, param, ctx)
 
 
-#: Not checked here for being readable: whatever reads it reports that with a hint.
+#: Not checked here for being readable: its reader reports that with a hint.
 DIRECTORY: Final = _Directory(file_okay=False, readable=False, path_type=Path)
 
 

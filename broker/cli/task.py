@@ -183,7 +183,7 @@ def _add_verb(verb: str, what: str) -> None:
 
 _add_verb("pause", "Pause the task NUMBER until it is resumed, even across restarts.")
 _add_verb("resume", "Resume the paused task NUMBER.")
-_add_verb("cancel", "Cancel the task NUMBER; what it has already done is not undone.")
+_add_verb("cancel", "Cancel the task NUMBER; its completed steps are not undone.")
 
 
 def _path(number: int) -> str:

@@ -11,7 +11,7 @@ from broker.console.groups import TITLES, group_fields, values
 from broker.console.visit import Visit
 from broker.management.callers import managed, require_queue
 
-#: Groups on one page: the largest; nobody reads more.
+#: Groups on one page: the largest; a page with more is not read.
 GROUPS_SHOWN_MAX: Final = 200
 
 #: The default grouping: by what explains why messages died.

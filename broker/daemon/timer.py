@@ -1,4 +1,4 @@
-"""The engine's timer: one scheduled call of the event loop, for whatever is due first."""
+"""The engine's timer: one scheduled call of the event loop, for the work that is due first."""
 
 from __future__ import annotations
 

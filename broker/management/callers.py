@@ -5,7 +5,7 @@
     Authorization: Basic ...        a user of the broker, as in every protocol: the same gate, throttling and audit log
     a client certificate            its user, if no Authorization is given
 
-There is no anonymous access.  A user needs `manage` on whatever a call names: a queue by its full name, then its
+There is no anonymous access.  A user needs `manage` on everything that a call names: a queue by its full name, then its
 address; the broker as a whole is the address `activemq.management`, as in ActiveMQ Artemis.  What a user may not manage
 is answered like what does not exist.
 

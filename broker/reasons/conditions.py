@@ -46,7 +46,7 @@ AMQP = {
     ),
     amqp.ILLEGAL_STATE: Text("The frame does not fit the state of the connection.", _CLIENT_BUG),
     amqp.FRAME_SIZE_TOO_SMALL: Text(
-        "What has to be sent does not fit into a frame of the size that the client accepts.",
+        "The largest frame that the client accepts is too small for one that the broker has to send.",
         "Raise the client's max-frame-size.",
     ),
     amqp.CONNECTION_FORCED: Text(

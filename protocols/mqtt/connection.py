@@ -283,7 +283,7 @@ class MqttConnection:
 
     def send_large(self, head: PublishHead, source: Source, packet_ids: Sequence[int]) -> None:
         """Send one message whose payload is read while it is sent; the peer must accept packets of its size."""
-        assert self._view.working, "a message for somebody who is here"
+        assert self._view.working, "a message for a peer that is connected"
         assert head.packet_bytes_with(source.left) <= self.agreement.packet_bytes_max, "one that its receiver takes"
         head.encode_lead(self.out, source.left, packet_ids)
         if self._streams is None:

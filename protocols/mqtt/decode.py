@@ -23,7 +23,7 @@ def decode(first: int, data: bytes, at: int, end: int, context: Context) -> Pack
     packet = PacketType(first >> 4)
     layout = LAYOUTS[context.version][packet]
     if context.sender not in layout.senders:
-        raise violation(f"{packet.name} is not what a {context.sender.value} sends")
+        raise violation(f"a {context.sender.value} does not send {packet.name}")
     flags = first & 0x0F
     if flags not in layout.flags:
         rule = _FLAG_RULES.get(packet, "MQTT-2.1.3-1")

@@ -181,4 +181,4 @@ def unexpected(kind: int, state: State, sender: Role, version: int) -> MqttError
         return violation(f"{name} before the authentication is done", "MQTT-3.1.2-30")
     if state is State.ANSWERING:
         return violation(f"{name} before CONNACK", "MQTT-3.2.0-1")
-    return violation(f"{name} is not what a {sender.value} sends")
+    return violation(f"a {sender.value} does not send {name}")

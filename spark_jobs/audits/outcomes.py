@@ -20,8 +20,8 @@ DELETED: Final = "deleted"
 MOVED: Final = "moved"
 UNKNOWN: Final = "unknown"
 
-#: Maximum number of moves that are followed: nobody moves a message that often by hand, and a rule that moves messages
-#: in a circle must not keep an audit busy forever.
+#: Maximum number of moves that are followed: no operator moves a message that often by hand, and a rule that moves
+#: messages in a circle must not keep an audit busy forever.
 HOPS_MAX: Final = 16
 
 

@@ -60,7 +60,7 @@ def write_parquet(result: Result, directory: Path) -> None:
 
 
 def _write(result: Result, directory: Path, suffix: str, write: Callable[[pa.Table, Path], None]) -> None:
-    """Write all files.  Files of an earlier result that this one lacks are removed, so that nobody mixes them up."""
+    """Write all files.  Files of an earlier result that this one lacks are removed, so that they cannot be mixed up."""
     directory.mkdir(parents=True, exist_ok=True)
     manifest = directory / MANIFEST
     before = _files_of(manifest)

@@ -412,7 +412,7 @@ def test_a_segment_that_goes_while_it_is_compared_is_let_go(shared: SimDatabase)
 
 def test_a_copy_is_not_repaired() -> None:
     files = owner(SimDatabase()).end()
-    with pytest.raises(CannotRepair, match="fetches anew what is damaged"):
+    with pytest.raises(CannotRepair, match="fetches the damaged parts again"):
         plan(files, DIRECTORY, EPOCH)
 
 

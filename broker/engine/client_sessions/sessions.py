@@ -145,7 +145,7 @@ class InFlight:
                 journal.refer(segment)
 
     def returned(self, session: StoredSession, messages: list[Message], packet_ids: list[int]) -> None:
-        """Record that deliveries are no longer in flight although nobody acknowledged them.
+        """Record that deliveries are no longer in flight although they were not acknowledged.
 
         Call it before they are given back, or rejected, with the packet ids under which they were sent.
         """

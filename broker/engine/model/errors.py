@@ -32,7 +32,7 @@ class NotBrowsable(EngineError):
 
 
 class NotFound(EngineError):
-    """What was named does not exist: an address or queue that may not be created automatically, a message, a task."""
+    """It does not exist: an address or queue that may not be created automatically, a message, a task."""
 
     code = "not-found"
 

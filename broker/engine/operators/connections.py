@@ -1,6 +1,6 @@
 """The connected clients, for operators, who may disconnect them, and for notifications.
 
-A session enters its client once that has logged in, and removes it when the connection ends, for whatever reason.
+A session enters its client once that has logged in, and removes it when the connection ends, for any reason.
 Artemis has sessions within a connection; here each connection counts as one session.
 """
 

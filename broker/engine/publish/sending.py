@@ -1,4 +1,4 @@
-"""Publishes one send: routes its run of messages from the address, with whatever else the address does.
+"""Publishes one send: routes its run of messages from the address, and does everything else that the address does.
 
 A run to an address without diverts, ingress timestamps and the like takes a short path if no message has a duplicate
 id (`duplicates`).  Otherwise these steps follow, in this order:

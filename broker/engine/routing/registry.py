@@ -264,7 +264,7 @@ def restore_queue(state: State, id: int, definition: Json) -> Queue:
 
 @contextmanager
 def undoing(state: State) -> Iterator[None]:
-    """A context that deletes whatever was created in it if it ends with an exception."""
+    """A context that deletes everything created in it if it ends with an exception."""
     outer, made = state.made, list[Callable[[], None]]()
     state.made = made
     try:

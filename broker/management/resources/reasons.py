@@ -27,5 +27,5 @@ async def explain(word: Word) -> ReasonList:
     if not found:
         near = suggest(reasons(), word)
         hint = f": did you mean {' or '.join(near)}?" if near else ""
-        raise NotFound(f"nothing is known of {word[:100]!a}{hint}")
+        raise NotFound(f"there is no code or word {word[:100]!a}{hint}")
     return reasons_shown(found)

@@ -103,7 +103,7 @@ class TaskCalls:
         return await self._steer(request, task, TaskVerb.RESUME)
 
     async def cancel(self, request: Request, task: TaskId) -> TaskShown:
-        """Cancel a task; what it has already done is not undone."""
+        """Cancel a task; its completed steps are not undone."""
         return await self._steer(request, task, TaskVerb.CANCEL)
 
     async def end(self, task: TaskId, body: TaskEnd) -> TaskShown:

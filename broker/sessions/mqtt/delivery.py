@@ -170,7 +170,7 @@ class Deliveries:
 
     def unreadable(self, payload: LargePayload, why: ConversionError) -> None:
         """Give up a message whose payload could not be read to its end."""
-        assert self.sender is not None, "somebody was reading it"
+        assert self.sender is not None, "its consumer was reading it"
         self.sender.unreadable(payload, why)
 
     def consumer_closed(self, consumer: Consumer, reason: str) -> None:

@@ -189,7 +189,7 @@ class MqttEndpoint(Port):
     def timed_out(self) -> None:
         """End the connection: the peer was silent for longer than its keep alive allows [MQTT-3.1.2-22]."""
         self.report("connection.silent")
-        self.goodbye(MqttError(ReasonCode.KEEP_ALIVE_TIMEOUT, "nothing came within the keep alive"))
+        self.goodbye(MqttError(ReasonCode.KEEP_ALIVE_TIMEOUT, "no packet arrived within the keep alive"))
 
     def connection_lost(self) -> None:
         self.end(publish_will=True)

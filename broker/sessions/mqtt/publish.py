@@ -196,7 +196,7 @@ class Publisher:
         send.messages, send.packet_ids = [Message.of(send.header, head, payload)], [packet_id]
         if retain:
             if send.queue is not None:
-                raise InvalidName(f"what is sent to the one queue {send.queue.name} cannot be retained")
+                raise InvalidName(f"a message to the single queue {send.queue.name} cannot be retained")
             engine.check_routed(send)  # a refused message is not retained
             self._retain(send.address, send.header, head, payload, acknowledged=qos > 0)
         result = engine.publish([send], producer=self._producer)
