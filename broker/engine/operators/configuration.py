@@ -109,7 +109,7 @@ class Configuration:
     def delete_undeclared(
         self, *, addresses: Collection[str], queues: Collection[str], diverts: Collection[str]
     ) -> None:
-        """Delete configured resources that are not among those named, where `FORCE` is set."""
+        """Delete configured resources that are not among those named, where `FORCE` is set; never the broker's own."""
         state = self._state
         for divert in list(state.diverts.by_name.values()):
             forced = state.settings(divert.address).config_delete_diverts is ConfigDelete.FORCE
@@ -117,11 +117,12 @@ class Configuration:
                 state.report("config.deleted", divert=divert.name)
                 registry.remove_divert(state, divert.name)
         for queue in [queue for queue in state.queues.values() if queue.configured and queue.name not in queues]:
-            if queue.address.settings.config_delete_queues is ConfigDelete.FORCE:
+            if not queue.internal and queue.address.settings.config_delete_queues is ConfigDelete.FORCE:
                 state.report("config.deleted", queue=queue.name, messages=queue.message_count)
                 registry.delete_named_queue(state, queue)
         for address in [each for each in state.addresses.values() if each.configured and each.name not in addresses]:
-            if address.settings.config_delete_addresses is ConfigDelete.FORCE:
+            own = any(queue.internal for queue in address.queues)
+            if not own and address.settings.config_delete_addresses is ConfigDelete.FORCE:
                 state.report("config.deleted", address=address.name)
                 for queue in list(address.queues):
                     registry.delete_named_queue(state, queue)

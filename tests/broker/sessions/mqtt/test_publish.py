@@ -9,6 +9,7 @@ import pytest
 
 from broker.config import Config
 from broker.config.diverts import DivertSection
+from broker.daemon.wiring import declare
 from broker.engine.model.message import Message
 from broker.security.login import UserGate
 from broker.sessions.mqtt.receive import Receiver
@@ -53,6 +54,17 @@ def kept(sim: SimWorld) -> list[tuple[str, bytes]]:
     found = sorted(((m.topic, m.payload) for m in client.take()), key=lambda pair: pair[0])
     client.drop()
     return found
+
+
+def test_retained_messages_stay_when_the_configuration_deletes_what_left_it() -> None:
+    """Their queue is the broker's own: no configuration ever has it."""
+    forced = {"match": "$sys.#", "config-delete-queues": "FORCE", "config-delete-addresses": "FORCE"}
+    sim = SimWorld(configured(forced))
+    sim.connect("c").publish("a", b"kept", 1, retain=True)
+    sim.restart()
+    declare(sim.broker.engine, sim.broker.config)
+    assert sim.broker.reported("config.deleted") == []
+    assert sim.subscriber("r", "a").payloads() == [b"kept"]
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------
