@@ -285,6 +285,7 @@ def main(nbytes: int, protocols: tuple[str, ...], work_dir: Path | None, config:
         try:
             broker.start()
             seen = measure(broker, protocol, nbytes)
+            broker.process.stop()  # the broker removes the file some time after it has confirmed that it can
             left = list((broker.data / "journal" / "bodies").iterdir())
         finally:
             broker.stop()
