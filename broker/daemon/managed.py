@@ -56,14 +56,14 @@ class Managed:
 
     @property
     def gate(self) -> Gate:
-        return self.server.guard.gate
+        return self.server.security.gate
 
     @property
     def links(self) -> Links:
         return self.server.links
 
     def acceptors(self) -> Sequence[AcceptorState]:
-        return list(self.server.acceptors.states(self.server.guard.certificate_end))
+        return list(self.server.acceptors.states(self.server.security.certificate_end))
 
     def unready(self) -> list[str]:
         disk = self.engine.usage.disk

@@ -43,19 +43,19 @@ class Reloading:
             self._notifier.ready()
 
     def _reload(self) -> None:
-        engine, guard = self._broker.engine, self._server.guard
+        engine, security = self._broker.engine, self._server.security
         try:
             config = self._read()
             wanted = self.config.with_reloaded(config)
             settings = settings_table(wanted)
-            security = guard.prepare(wanted)
+            prepared = security.prepare(wanted)
         except (ConfigError, UnusableFile, ValueError, OSError) as error:
             self._log("reload.refused", error=str(error))
             return
         changed, needing = self.config.changed_sections(config), self.config.needs_restart(config)
         self._broker.tick.enter()
         engine.configuration.change_settings(settings)
-        guard.apply(security)
+        security.apply(prepared)
         self._server.expel()
         self._log.set_level(config.log.level)
         self.config = wanted

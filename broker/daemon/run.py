@@ -210,8 +210,8 @@ class Daemon:
         try:
             server = self._server = self._managed.server = Server(self._config, self._broker, self._log)
             self._driver.set_congested = server.set_congested
-            if server.guard.first_password:
-                self._announcer.first_user(server.guard.first_password)
+            if server.security.first_password:
+                self._announcer.first_user(server.security.first_password)
             listening = await server.open(self._managed, self._announcer.create_token())
             self._announcer.write_runtime_file(listening)
         except START_ERRORS as error:

@@ -20,7 +20,7 @@ from broker.management.shared import Shared
 from broker.net.runner import LoopRunner
 from broker.net.tls import TlsUnusable
 from broker.security.audit_log import AuditLog
-from broker.security.reload import Guard
+from broker.security.reload import BrokerSecurity
 from broker.security.users_file import UnusableFile
 from broker.sessions.links.links import Links
 
@@ -37,9 +37,9 @@ class Server:
         try:
             if config.security.audit_file is not None:
                 log.audit = AuditLog(config.security.audit_file)
-            self.guard = Guard(config, broker.engine, self._runner, report=log, now=clock.monotonic_ms)
+            self.security = BrokerSecurity(config, broker.engine, self._runner, report=log, now=clock.monotonic_ms)
             self.links = Links(broker.engine, link_settings(config))
-            self._accepting = Accepting(config, broker.tick, self.guard.gate)
+            self._accepting = Accepting(config, broker.tick, self.security.gate)
             self._link_sessions = LinkSessions(config, broker.tick, self.links, self._accepting.mqtt_sessions)
             self.dialer = make_dialer(config, broker.tick, self.links, self._link_sessions, log)
         except (TlsUnusable, OSError) as error:
@@ -61,8 +61,8 @@ class Server:
             await self.acceptors.open(
                 name,
                 self._accepting.sessions(acceptor),
-                context=self.guard.context(name),
-                left=self.guard.gate.left,
+                context=self.security.context(name),
+                left=self.security.gate.left,
                 served=self._accepting.served(acceptor),
             )
         shared = Shared(managed)
@@ -72,7 +72,7 @@ class Server:
                 managed,
                 token,
                 name=name,
-                context=self.guard.context(name),
+                context=self.security.context(name),
                 open_metrics=http_acceptor.open_metrics,
                 allowed_hosts=http_acceptor.allowed_hosts,
                 console=console if http_acceptor.console else None,
@@ -89,16 +89,16 @@ class Server:
     async def check(self) -> None:
         """Wait a moment, then check the timers of connections and whether their logins are still valid."""
         await self.acceptors.check()
-        tick, gate = self._broker.tick, self.guard.gate
+        tick, gate = self._broker.tick, self.security.gate
         try:
-            if self.guard.look(tick.enter) or gate.any_expired(clock.wall_ms()) or gate.any_withdrawn():
+            if self.security.look(tick.enter) or gate.any_expired(clock.wall_ms()) or gate.any_withdrawn():
                 self.expel()
         except BaseException as error:
             tick.failed(None, error)
 
     def expel(self) -> None:
         """Close connections whose login is no longer valid: its user, certificate rule, role or token is gone."""
-        gate, now = self.guard.gate, clock.wall_ms()
+        gate, now = self.security.gate, clock.wall_ms()
         for connection in self.acceptors.connections():
             gone = gate.gone(connection.peer)
             if gone or gate.expired(connection.peer, now):

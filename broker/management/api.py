@@ -27,7 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from broker.engine.model.errors import EngineError
 from broker.management import openapi, problems, replaying
 from broker.management.callers import Callers
-from broker.management.calls import Calls, Guard
+from broker.management.calls import Calls, RequestGuard
 from broker.management.health import Health
 from broker.management.hosts import AllowedHosts
 from broker.management.limits import Limits
@@ -152,7 +152,7 @@ def application(
             Exception: _answering(lambda _: problems.of_bug()),
         },
     )
-    guard, health = Guard(broker, Callers(broker, token)), Health(broker, limits)
+    guard, health = RequestGuard(broker, Callers(broker, token)), Health(broker, limits)
     metrics = Metrics(BrokerCollector(broker, limits.measured_queues_max))
     shared = shared or Shared(broker)
     app.add_route("/livez", health.livez)

@@ -92,7 +92,7 @@ async def whole(access: CallerAccess) -> None:
     require_whole(access)
 
 
-class Guard:
+class RequestGuard:
     """Authenticates each request, and handles the failures that no call expects."""
 
     def __init__(self, broker: Broker, callers: Callers) -> None:
@@ -148,7 +148,7 @@ class Guard:
 class Calls:
     """The calls of one resource of the API; `tag`: its heading in the reference."""
 
-    def __init__(self, app: FastAPI, guard: Guard, tag: str) -> None:
+    def __init__(self, app: FastAPI, guard: RequestGuard, tag: str) -> None:
         self._app = app
         if not hasattr(app.state, "calls"):
             app.state.calls = {}
@@ -214,7 +214,7 @@ _READ: Final[dict[_Key, BaseRoute]] = {}
 class _Call(NamedTuple):
     """What a route leads to in one application."""
 
-    guard: Guard
+    guard: RequestGuard
     endpoint: Endpoint
     about: About
 

@@ -64,7 +64,7 @@ class Prepared:
     stamp: Stamp
 
 
-class Guard:
+class BrokerSecurity:
     """The security of one broker.  `now` is the monotonic time in ms.  Raises UnusableFile, OSError."""
 
     def __init__(

@@ -97,12 +97,12 @@ def _users() -> None:
 
 
 def _reload() -> None:
-    from broker.security.reload import Guard
+    from broker.security.reload import BrokerSecurity
 
-    def prepare(self: Guard, config: Any) -> NoReturn:
+    def prepare(self: BrokerSecurity, config: Any) -> NoReturn:
         raise RuntimeError("planted")
 
-    Guard.prepare = prepare  # type: ignore[method-assign]
+    BrokerSecurity.prepare = prepare  # type: ignore[method-assign]
 
 
 def _stuck() -> None:
