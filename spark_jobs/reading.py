@@ -1,4 +1,4 @@
-"""What one Spark task reads: planned on the driver, read where the task runs."""
+"""The parts of a journal that Spark tasks read: planned on the driver, read where the task runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _frozen: Final[list[bool]] = []
 
 @dataclass
 class Part(InputPartition):
-    """What one task reads: segments in order, or gaps to report, within the bounds."""
+    """The part that one task reads: segments in order, or gaps to report, within the bounds."""
 
     segments: tuple[SegmentRef, ...]
     gaps: tuple[Gap, ...]

@@ -39,7 +39,7 @@ PIECE_BYTES: Final = 192 << 10
 
 @dataclass(slots=True)
 class _Done:
-    """What an export did.  `gone`: consumed while being read; `stay`: messages not removed, by reason."""
+    """The result of an export.  `gone`: consumed while being read; `stay`: messages not removed, by reason."""
 
     exported: int = 0
     removed: int = 0

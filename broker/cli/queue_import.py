@@ -39,7 +39,7 @@ _Read = tuple[dict[str, Any], int]
 
 @dataclass(slots=True)
 class _Done:
-    """What an import did.  `known`: messages that an earlier import of this name has already brought."""
+    """The result of an import.  `known`: messages that an earlier import of this name has already brought."""
 
     imported: int = 0
     known: int = 0

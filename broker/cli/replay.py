@@ -56,7 +56,7 @@ class Moment(click.ParamType[int]):
 
 @dataclass(slots=True)
 class _Sent:
-    """What the broker did."""
+    """The result of sending messages to the broker."""
 
     replayed: int = 0
     refused: Counter[str] = field(default_factory=Counter)

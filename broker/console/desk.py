@@ -1,4 +1,4 @@
-"""What all pages share: the broker, the limits on a page's cost, and how a page is rendered."""
+"""The base of all pages: the broker, the limits on a page's cost, and how a page is rendered."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MENU: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """What the pages of one broker share."""
+    """The broker, as its pages see it."""
 
     broker: Broker
     shared: Shared

@@ -91,7 +91,7 @@ class PeerPages(Pages):
         self._consumer(visit)
 
     def _consumer(self, visit: Visit) -> Consumer:
-        """A visitor who may not manage its queue is told that a consumer does not exist."""
+        """The consumer; to a visitor who may not manage its queue it does not exist."""
         found = consumer_of(visit.access, self._desk.engine, visit.text("id"))
         if found is None:
             raise NotFound("this consumer has already ended")

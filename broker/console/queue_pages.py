@@ -50,7 +50,7 @@ class QueuePages(Pages):
         ]
 
     def about(self, visit: Visit) -> None:
-        """A visitor who may not manage a queue is told that it does not exist."""
+        """Check the queue; to a visitor who may not manage it, it does not exist."""
         require_queue(visit.access, self._desk.engine, visit.text("name"))
 
     def _named(self, visit: Visit) -> Queue:

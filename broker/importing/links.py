@@ -1,4 +1,4 @@
-"""What the links of all importers share: names, targets, logins and routes.
+"""Functions for the links of all importers: names, targets, logins and routes.
 
 Each connection of the file gets its own link, even if another has the same name: their routes must not be merged. Names
 may have letters, digits, `_`, `-` and, for links, `.`: they become parts of the names of queues and password files.

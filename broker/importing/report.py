@@ -17,7 +17,7 @@ _SECRET: Final = re.compile("passw|passphrase|codec|psk$|kpass|_opt_", re.IGNORE
 
 
 class Outcome(Enum):
-    """What became of a part of the file; the values are the headings of the report."""
+    """The outcome for a part of the file; the values are the headings of the report."""
 
     TAKEN = "Taken over"
     CHANGED = "Taken over with a change"
@@ -52,7 +52,7 @@ def shown(what: str, text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What became of one part.  target: its key in broker.toml, empty if it has none."""
+    """The finding on one part.  target: its key in broker.toml, empty if it has none."""
 
     place: Place
     outcome: Outcome

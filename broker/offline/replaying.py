@@ -85,7 +85,7 @@ class Exit:
 
 @dataclass(slots=True)
 class Found:
-    """What a journal has of the wanted messages.
+    """The wanted messages that a journal has.
 
     `repeated`: already brought back by a replay of this name; `bodiless`: with a body that was in a file and is gone,
     or is too large for a replay.

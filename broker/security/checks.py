@@ -36,7 +36,7 @@ def problems(config: Config, source: str) -> list[Problem]:
 
 
 def warnings(config: Config, source: str, now: datetime) -> list[Problem]:
-    """What will keep clients out of a broker that starts, or already does."""
+    """Problems that will keep clients out of a broker that starts, or already do."""
     return [
         Problem(source, key, str(path), doubt)
         for key, path, spans in _lasting(config)

@@ -10,7 +10,7 @@ from spark_jobs.results import Coverage, Damage
 
 
 def coverage(snapshot: Snapshot, damage: Sequence[Damage] = ()) -> Coverage:
-    """What a snapshot covers within its bounds, including holes."""
+    """The coverage of a snapshot within its bounds, including holes."""
     refs, bounds = snapshot.segments, snapshot.bounds
     holes = [Damage(gap.uri, 0, gap.first_position, gap.records, gap.what) for gap in snapshot.missing]
     first = min((ref.first_position for ref in refs if ref.first_position != UNKNOWN), default=0)

@@ -90,7 +90,7 @@ def flows(records: DataFrame) -> DataFrame:
 
 
 def messages(records: DataFrame, outside: DataFrame, opening: DataFrame | None, unseen: Sequence[Ids]) -> DataFrame:
-    """What each message did on each queue, and its `state` (rules.state), without those that came and went.
+    """The way of each message through each queue, and its `state` (rules.state), without those that came and went.
 
     `outside` has records outside the range, `opening` the messages of an opening balance (opening.SCHEMA).
 

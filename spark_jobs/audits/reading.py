@@ -159,7 +159,7 @@ class Journal:
         ]
 
     def coverage(self, frame: DataFrame) -> Coverage:
-        """What was read.  `frame` has the damage of a complete scan."""
+        """The coverage: what was read.  `frame` has the damage of a complete scan."""
         return coverage(self.snapshot, self.damage(frame))
 
 

@@ -106,7 +106,7 @@ def queues(figures: Figures, patterns_given: bool) -> Section:
 
 
 def ways(total: QueueBook) -> Section:
-    """What happened to all messages that came in."""
+    """The outcomes of all messages that came in."""
     said = {**{way: total.ways.get(way, 0) for way in rules.WAYS}, "present": total.present}
     if total.outlived:
         said["with its queue"] = total.outlived

@@ -72,7 +72,7 @@ class _Content:
 
 @dataclass(slots=True)
 class _Stretch:
-    """What is between one readable segment and the next.
+    """The stretch between one readable segment and the next.
 
     `low` is None before the first, `high` None after the last.  `bad` has the unreadable segments, `absent` the numbers
     without a segment.  `end` is the position after the last record of `low`, `stop` the first one that follows; None if

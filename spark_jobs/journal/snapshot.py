@@ -51,7 +51,7 @@ class SeveralBrokers(SnapshotError):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What there is to read, and what is absent.
+    """A journal at one moment: its segments to read, and those that are absent.
 
     `broker_id` is in hex; `journals` are the given locations; `segments` ascend by number and position.  `missing` are
     holes that must not exist: nothing can be proved about them.  `trimmed` are holes that the broker made itself, after

@@ -79,7 +79,7 @@ class StoredSession:
 
 
 class InFlight:
-    """What the journal says of messages in flight, whatever their sessions."""
+    """The messages in flight of all sessions, in the journal."""
 
     __slots__ = ("_senders", "_state")
 
@@ -347,7 +347,7 @@ class StoredSessions:
         session.current = current
 
     def in_flight_by_queue(self) -> dict[Queue, list[Message]]:
-        """What was in flight before the restart and is not taken over yet."""
+        """Deliveries in flight before the restart that their sessions have not taken over yet."""
         found: dict[Queue, list[Message]] = {}
         for session in self._by_name.values():
             for queue, message in session.inflight.values():

@@ -66,7 +66,7 @@ NEVER: Final = -1
 
 
 class Action(StrEnum):
-    """What a rule does with a dead letter."""
+    """The action of a rule on a dead letter."""
 
     RETRY = "retry"
     MOVE = "move"
@@ -178,7 +178,7 @@ class Decision:
 
 
 def decide(rules: Sequence[DeadLetterRule], letter: DeadLetter, now: int, looked: int = NEVER) -> Decision:
-    """What the rules do with a dead letter now; `looked`: when it was last looked at."""
+    """The action that the rules take on a dead letter now; `looked`: when it was last looked at."""
     due: int | None = None
     for rule in rules:
         if not rule.fits(letter):

@@ -84,7 +84,7 @@ class _Batch:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a rule (empty: none) would do with a dead letter, now or `later`."""
+    """The action that a rule (empty: none) would take on a dead letter, now or `later`."""
 
     rule: str
     action: Action
@@ -93,7 +93,7 @@ class Verdict:
 
 @dataclass(slots=True)
 class Trial:
-    """What rules would do with letters of a queue: counts by verdict, the ids of a few, and the last id examined.
+    """A dry run of rules on a queue: counts by verdict, the ids of a few, and the last id examined.
 
     `other`: the number of messages that are not dead letters; `complete`: whether all were examined.
     """

@@ -119,7 +119,7 @@ Wanted = tuple[Message, Destination | str, str]
 
 @dataclass(slots=True)
 class MoveResult:
-    """What one step did: how many were moved, how many refused by reason, how far it looked, and whether that was all.
+    """The result of one step: how many were moved, and refused by reason, how far it looked, and whether that was all.
 
     `looked_at`: how many messages; `targets`: how many were moved to each queue or address.
     """

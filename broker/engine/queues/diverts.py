@@ -156,7 +156,7 @@ def divert_record(divert: Divert) -> bytes:
 
 
 class AddressExtras:
-    """What an address does with its messages beside putting them on its queues: its diverts, and two of its settings.
+    """The extra work of an address beside putting messages on its queues: its diverts, and two of its settings.
 
     Most addresses have none, and a send checks nothing more.  They are replaced whenever settings or diverts change.
     `reach` are the addresses that its diverts lead to, directly or through others; `copies` is the most copies of a

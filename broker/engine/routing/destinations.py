@@ -79,7 +79,7 @@ def queue_to_consume(
     asked: Asked = NOTHING_ASKED,
     partly: bool = False,
 ) -> Queue | Address:
-    """What a subscription to `name` consumes: a queue, or an address on which it gets a queue of its own.
+    """The source of a subscription to `name`: a queue, or an address on which it gets a queue of its own.
 
     A requested routing type decides, except for an existing queue named in full.  Without one, an address that is only
     multicast gets a subscription, and any other address is consumed through its queue.  `permission` is the one for

@@ -49,7 +49,7 @@ LogAction = Callable[..., None]
 
 @dataclass(slots=True)
 class _Plan:
-    """What one definition needs; `apply` makes the change, and may raise EngineError."""
+    """The plan for one definition; `apply` makes the change, and may raise EngineError."""
 
     kind: Kind
     name: str
@@ -150,7 +150,7 @@ def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Di
 
 
 def plan_address(engine: Engine, wanted: AddressDefinition) -> _Plan:
-    """What an address needs."""
+    """The plan for an address."""
     operators, name = engine.operators, wanted.name
     plan = _Plan("address", name)
     types = {RoutingType[each] for each in wanted.routing_types}
@@ -192,7 +192,7 @@ def _decided(plan: _Plan, do: Callable[[LogAction], None], *, new: bool) -> _Pla
 
 
 def plan_queue(engine: Engine, wanted: QueueDefinition) -> _Plan:
-    """What a queue needs; its address is created if it is missing."""
+    """The plan for a queue; its address is created if it is missing."""
     plan = _Plan("queue", wanted.name)
     present = engine.queues.get(wanted.name)
     try:
@@ -263,7 +263,7 @@ def _plan_present(engine: Engine, plan: _Plan, queue: Queue, wanted: QueueDefini
 
 
 def plan_divert(engine: Engine, wanted: DivertDefinition) -> _Plan:
-    """What a divert needs: a different one is replaced."""
+    """The plan for a divert: a different one is replaced."""
     plan = _Plan("divert", wanted.name)
     present = engine.diverts.get(wanted.name)
     try:

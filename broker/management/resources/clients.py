@@ -68,7 +68,7 @@ class ConsumerCalls:
         self._consumer(access, id)
 
     def _consumer(self, access: Access, id: str) -> Consumer:
-        """A caller who may not manage its queue is told that a consumer does not exist."""
+        """The consumer; to a caller who may not manage its queue it does not exist."""
         found = consumer_of(access, self._engine, id)
         if found is None:
             raise NotFound(f"consumer {id} does not exist")

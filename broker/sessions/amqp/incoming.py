@@ -61,7 +61,7 @@ class SendTarget(NamedTuple):
 
 
 class Place(NamedTuple):
-    """What a target named when its link attached; `queue`: if it was the full name of one."""
+    """The destination of a link, as its target named it; `queue`: if it was the full name of one."""
 
     address: Address
     queue: Queue | None

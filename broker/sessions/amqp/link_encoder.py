@@ -24,7 +24,7 @@ _APPLICATION_PROPERTIES: Final = b"\x00\x53\x74"
 
 
 class Stamp(NamedTuple):
-    """What a broker adds to messages over a link: its name, the link's name, its id (empty: no link ids).
+    """The additions of a broker to messages over a link: its name, the link's name, its id (empty: no link ids).
 
     `relayed`: the other end is an anonymous relay, which reads the address from each message's `to`.
     """

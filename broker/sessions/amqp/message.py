@@ -356,7 +356,7 @@ class Encoder:
         return encode(Header(header.durable, header.priority, ttl or None, past.first_acquirer(message.id), attempts))
 
     def history(self, past: DeliveryHistory) -> DeliveryHistory:
-        """Return the part of a queue's history that the receiver is told."""
+        """Return the part of a queue's history that the receiver gets."""
         return past
 
     def attempts(self, state: DeliveryState | None) -> int:

@@ -1,4 +1,4 @@
-"""What a route requests: its ATTACH to the other broker, and its consumer on the local queue."""
+"""The requests of a route: its ATTACH to the other broker, and its consumer on the local queue."""
 
 from __future__ import annotations
 

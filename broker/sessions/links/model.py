@@ -1,4 +1,4 @@
-"""What a link is, and a route: their settings, their states, and what an operator sees of them.
+"""Links and their routes: settings, states, and counts for operators.
 
     link      stopped -> starting -> running, or retrying until the other broker is reached; paused passes nothing on
     route     follows its link; waits (retrying) while the other end takes nothing; in doubt until an operator resolves
