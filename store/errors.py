@@ -87,7 +87,7 @@ class LogFailed(LogError):
 
 
 class LogFull(LogError):
-    """There is no room even for records that must not be refused."""
+    """There is no room even for records that must not be refused: they wait, or are lost if the broker stops."""
 
 
 class LogFenced(LogError):

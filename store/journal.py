@@ -10,7 +10,9 @@ Promises:
 2. Tickets number entries.  `commit` returns the ticket that covers everything added so far; when `on_durable` is called
    with it or a higher one, all of that is on disk.
 3. `reserve` refuses (JournalFull) before anything changed.  Records added without a reservation are never refused: a
-   segment may grow beyond its size, and there is a reserve for them that only removals and moves may use.
+   segment may grow beyond its size, and on a full disk there is a reserve.  Moves and bulk removals may use most of it
+   (`essential`), which they ask for step by step; the rest is for those who do not ask, as consumers.  If that is used
+   up too, everything waits until the disk has room, and nothing more is durable before.
 4. A segment can be read alone: definitions that its records refer to are repeated in it (`ensure_defined`).
 5. A segment is dropped when `Space` says so, after a durable TRIMMED record; definitions that only it held are repeated
    in the same entry.  The writer works in order, so the records that made the segment dispensable are durable before
@@ -258,7 +260,9 @@ class Journal:
                 self._seal()
                 self._roll()
         else:
-            refused = left < (self._last if essential else self.reserved_bytes)
+            # The first segment of a run on a full disk may be smaller than what is for others.
+            last = min(self._last, self._capacity // 2)
+            refused = left < (last if essential else self.reserved_bytes)
         if refused:
             self._refused = True
             raise JournalFull(f"{max(self._left(), 0)} bytes are left in the last segment, and the disk is full")

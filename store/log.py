@@ -14,7 +14,8 @@
 Rules:
 
 1. `append` returns when the entries are durable, or raises.  Once it has raised, it always raises (LogFailed).  A
-   failed sync is never repeated: the second may succeed although the bytes are lost.
+   failed sync is never repeated: the second may succeed although the bytes are lost.  Only if there is no room for the
+   entries (LogFull), the same call may be repeated: it writes all of their bytes again.
 2. A segment's header is durable before the segment has its name, and the name before it has entries.
 3. A segment is complete and durable before the next one begins, so only the newest can be torn.
 """
@@ -273,7 +274,7 @@ class FileLog:
         if spare.ready < segment:
             self.allocate(segment)
             if spare.ready < segment:
-                raise self._no_room(f"beginning {self.path(segment)}")
+                raise LogFull(f"beginning {self.path(segment)}: no room on the disk")
         try:
             self._end_segment()
             self._file = self._files.open(spare.path(segment))
@@ -332,7 +333,11 @@ class FileLog:
             if self._synced:
                 self.note_sync(self._monotonic() - started)
         except OSError as error:
-            raise self._fail(f"writing {self.path(self._segment)}", error) from error
+            writing = f"writing {self.path(self._segment)}"
+            if error.errno in NO_ROOM:
+                self.spare.full = True
+                raise LogFull(f"{writing}: no room on the disk") from error
+            raise self._fail(writing, error) from error
         last = entries[-1]
         self._end += len(packed)
         self._durable = last.first + last.count

@@ -67,6 +67,9 @@ class ReplicatedLog:
         self._now = now
         self._monotonic = monotonic
         self._to_trim: list[int] = []
+        # The last entries, and the last segment with its header, if only the database may have them yet.
+        self._uncopied: bytes | bytearray = b""
+        self._uncopied_begin = (0, b"")
         # What the copy answers.
         self.directory, self.segment_bytes = copy.directory, copy.segment_bytes
         self.bodies, self.counters, self.spare = copy.bodies, copy.counters, copy.spare
@@ -105,17 +108,24 @@ class ReplicatedLog:
         self.owner.close()
 
     def begin(self, segment: int, broker_id: bytes, first_position: int) -> None:
-        header = encode_header(number=segment, broker_id=broker_id, created=self._now(), first_position=first_position)
-        self.owner.begin(segment, header)
-        self.copy.begin_with(header)
+        """Begin it in the database, then in the copy; only this is repeated if it found no room."""
+        if self._uncopied_begin[0] != segment:
+            created = self._now()
+            header = encode_header(number=segment, broker_id=broker_id, created=created, first_position=first_position)
+            self.owner.begin(segment, header)
+            self._uncopied_begin = segment, header
+        self.copy.begin_with(self._uncopied_begin[1])
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Append in one transaction, then one write to the copy."""
+        """Append in one transaction, then one write to the copy; only this is repeated if it found no room."""
         packed = self.copy.pack(entries)
-        started = self._monotonic()
-        self.owner.append(packed, len(entries))
-        self.copy.note_sync(self._monotonic() - started)
+        if packed != self._uncopied:
+            started = self._monotonic()
+            self.owner.append(packed, len(entries))
+            self.copy.note_sync(self._monotonic() - started)
+            self._uncopied = packed
         self.copy.append_packed(packed, entries)
+        self._uncopied = b""
 
     def trim(self, segments: Sequence[int]) -> None:
         """Trim segments; those that cannot be dropped now, since a session reads them, are trimmed the next time."""

@@ -12,6 +12,9 @@ from store.segment import spare_name
 #: If the disk cannot hold a whole spare segment, one part in this many of one is enough for removals.
 SMALLEST_SPARE: Final = 16
 
+#: The same for the first segment of a run: as little as the last run may have left, so that a broker starts again.
+SMALLEST_START: Final = 64
+
 
 class Spare:
     """The spare of one log.  Only the writer's thread changes it; others may read it.
@@ -36,10 +39,11 @@ class Spare:
         return f"{self._directory}/{spare_name(segment)}"
 
     def allocate(self, segment: int) -> None:
-        """Allocate room for a segment: a whole one if possible, else half of one, a quarter, down to a sixteenth."""
+        """Allocate room for a segment: a whole one if possible, else half of one, a quarter and so on."""
         whole = self._whole
+        least = whole // (SMALLEST_SPARE if self.ready else SMALLEST_START)
         nbytes = whole
-        while nbytes >= whole // SMALLEST_SPARE and nbytes > self.nbytes:
+        while nbytes >= least and nbytes > self.nbytes:
             if self._has_room(nbytes - self.nbytes) and self._allocate(self.path(segment), nbytes):
                 self.nbytes = nbytes  # before `ready`: a thread that sees that may read this
                 self.ready = segment

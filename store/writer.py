@@ -3,6 +3,8 @@
 While one batch is being written and synced, submitted work is collected for the next batch: group commit without a
 timer.  Work is done strictly in order.  The first failure is reported once; after it nothing is written and nothing is
 announced.
+
+A full disk is no failure: the work that finds no room waits, with all that follows, and is tried again.
 """
 
 from __future__ import annotations
@@ -14,11 +16,15 @@ from queue import SimpleQueue
 from typing import Final, Protocol
 
 from store.bodies import Abort, Drop, Part
+from store.errors import LogFull
 from store.log import Log
 from store.segment import Entry
 
 #: The most bytes of one write and sync: a burst's first confirmations need not wait for its last byte.
 BATCH_BYTES_MAX: Final = 8 << 20
+
+#: How often work that waits for room on the disk is tried again, in seconds.
+ROOM_RETRY_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,45 +78,71 @@ class Worker:
         self._announce = announce
         self._segment = 0
         self._ticket = 0
+        self._batch: list[Entry] = []
+        self._batch_bytes = 0
+        self._room = False  # a segment was begun or dropped: allocate the next one
+        self._later: Sequence[Work] = ()
 
     def work(self, items: Sequence[Work]) -> None:
-        """Do work in order.  Raises LogError; then all unannounced work must be considered lost."""
-        batch: list[Entry] = []
-        nbytes = 0
-        room = False
-        for item in items:
-            if isinstance(item, Entry):
-                if nbytes >= BATCH_BYTES_MAX:
-                    nbytes = self._flush(batch)
-                batch.append(item)
-                nbytes += item.length
-                continue
-            if isinstance(item, Part):  # no entry refers to it yet, so it need not wait for the batch
-                self._log.bodies.put(item)
-                self._announce(self._ticket)
-                continue
-            nbytes = self._flush(batch)
-            room = room or not isinstance(item, Abort | Drop)
-            if isinstance(item, Begin):
-                self._log.begin(item.segment, item.broker_id, item.first_position)
-                self._segment = item.segment
-            elif isinstance(item, Trim):
-                self._log.trim(item.segments)
-            elif isinstance(item, Abort):
-                self._log.bodies.abort(item.upload)
-            else:
-                self._log.bodies.drop(item)
-        self._flush(batch)
-        if room and self._segment:  # after the entries, so that no confirmation waits for it
+        """Do work in order.
+
+        Raises LogFull: the rest is tried first in the next call.  Raises other LogErrors; then all unannounced work
+        must be considered lost.
+        """
+        waiting = self.waits
+        items, self._later = [*self._later, *items] if self._later else items, ()
+        done = 0
+        try:
+            if waiting:  # the same batch as before
+                self._flush()
+            for item in items:
+                self._do(item)
+                done += 1
+            self._flush()
+        except LogFull:
+            self._later = items[done:]
+            raise
+        if self._room and self._segment:  # after the entries, so that no confirmation waits for it
+            self._room = False
             self._log.allocate(self._segment + 1)
 
-    def _flush(self, batch: list[Entry]) -> int:
+    @property
+    def waits(self) -> bool:
+        """Whether work waits for room on the disk."""
+        return bool(self._batch or self._later)
+
+    def _do(self, item: Work) -> None:
+        """Do one piece of work, or put it off with its batch."""
+        if isinstance(item, Entry):
+            if self._batch_bytes >= BATCH_BYTES_MAX:
+                self._flush()
+            self._batch.append(item)
+            self._batch_bytes += item.length
+            return
+        if isinstance(item, Part):  # no entry refers to it yet, so it need not wait for the batch
+            self._log.bodies.put(item)
+            self._announce(self._ticket)
+            return
+        self._flush()
+        self._room = self._room or not isinstance(item, Abort | Drop)
+        if isinstance(item, Begin):
+            self._log.begin(item.segment, item.broker_id, item.first_position)
+            self._segment = item.segment
+        elif isinstance(item, Trim):
+            self._log.trim(item.segments)
+        elif isinstance(item, Abort):
+            self._log.bodies.abort(item.upload)
+        else:
+            self._log.bodies.drop(item)
+
+    def _flush(self) -> None:
+        batch = self._batch
         if batch:
             self._log.append(batch)
             ticket = self._ticket = batch[-1].ticket
-            batch.clear()
+            self._batch = []
+            self._batch_bytes = 0
             self._announce(ticket)
-        return 0
 
 
 class InlineWriter:
@@ -125,6 +157,7 @@ class InlineWriter:
         self._items: list[Work] = []
         self._wanted = 0
         self._reported = False
+        self._closing = False
         self.error: Exception | None = None
 
     def submit(self, work: Work) -> None:
@@ -160,10 +193,15 @@ class InlineWriter:
             self._worker.work(items)
             if wanted:
                 self._log.allocate(wanted)
+        except LogFull as full:
+            if self._closing:
+                self.error = full
         except Exception as error:
             self.error = error
 
     def close(self) -> None:
+        """See Writer; work that finds no room now is lost."""
+        self._closing = True
         self.step()
 
 
@@ -177,17 +215,20 @@ class Room:
 class WriterThread:
     """The thread that owns the disk.  It calls `announce` and `failed`.
 
+    Work that finds no room is tried again every `room_retry` seconds, and a last time by `close`.
     Work reaches it through a queue implemented in C: `submit` takes no lock that the thread also needs, and wakes it
     only if it sleeps.  Both threads share the interpreter's lock, so each further step between them could cost a turn
     of the event loop.
     """
 
-    def __init__(self, log: Log, announce: Announce, failed: Failed) -> None:
+    def __init__(self, log: Log, announce: Announce, failed: Failed, *, room_retry: float = ROOM_RETRY_SECONDS) -> None:
         self._log = log
         self._failed = failed
+        self._room_retry = room_retry
         self._worker = Worker(log, announce)
         self._queue: SimpleQueue[Work | Room | None] = SimpleQueue()  # None: close
         self._room = threading.Condition()  # for callers that wait for room
+        self._closing = threading.Event()
         self._system_thread = threading.Thread(target=self._run, name="journal-writer", daemon=True)
         self.error: Exception | None = None
 
@@ -210,6 +251,8 @@ class WriterThread:
             self._room.wait_for(lambda: spare.ready >= segment or spare.full or self.error is not None)
 
     def close(self) -> None:
+        """See Writer; work that finds no room now is lost."""
+        self._closing.set()
         self._queue.put(None)
         self._system_thread.join()
 
@@ -217,7 +260,7 @@ class WriterThread:
         queue = self._queue
         closing = False
         while not closing:
-            gathered = [queue.get()]
+            gathered = [] if self._worker.waits else [queue.get()]
             gathered += [queue.get_nowait() for _ in range(queue.qsize())]
             closing = None in gathered
             wanted = [item.segment for item in gathered if isinstance(item, Room)]
@@ -225,12 +268,16 @@ class WriterThread:
                 self._worker.work([item for item in gathered if item is not None and not isinstance(item, Room)])
                 if wanted:
                     self._log.allocate(wanted[-1])
+            except LogFull as full:
+                if closing:
+                    return self._stop(full)
             except BaseException as error:  # if the thread died silently, all callers would wait for ever
-                self._stop(error if isinstance(error, Exception) else RuntimeError(repr(error)))
-                return
+                return self._stop(error if isinstance(error, Exception) else RuntimeError(repr(error)))
             if wanted:
                 with self._room:
                     self._room.notify_all()
+            if self._worker.waits:
+                self._closing.wait(self._room_retry)
 
     def _stop(self, error: Exception) -> None:
         """Stop after a failure: nothing more is written, and waiting callers are released."""

@@ -180,7 +180,7 @@ class Pair:
             self.publisher.begin(broker)
             while self.subscriber.step() or self.publisher.step():
                 pass
-            if broker.failure is None:
+            if broker.confirms:
                 return broker
         return None
 

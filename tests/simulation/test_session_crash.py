@@ -34,7 +34,7 @@ def attempt(files: SimFiles) -> int:
         for step in work.steps:
             step()
             bench.run()
-            if bench.broker.failure is not None:
+            if not bench.broker.confirms:
                 break
             done += 1
     return done

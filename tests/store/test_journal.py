@@ -370,7 +370,7 @@ def test_removals_go_on_in_a_small_spare() -> None:
 
 
 def test_no_room_to_begin() -> None:
-    desk = Desk(SimFiles(capacity=100))
+    desk = Desk(SimFiles(capacity=63))
     with pytest.raises(JournalFull, match="no room on the disk to begin"):
         desk.start()
 

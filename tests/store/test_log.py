@@ -164,20 +164,25 @@ def test_where_nobody_can_tell_the_room_it_is_tried() -> None:
         assert bench.files.used() == 1024, "a spare that cannot grow keeps its size"
 
 
-def test_a_sixteenth_of_a_segment_is_the_least() -> None:
-    bench = Bench(capacity=255)
+def test_a_64th_of_a_segment_is_the_least_to_start_with_then_a_sixteenth() -> None:
+    bench = Bench(capacity=63)
     bench.log.open()
     bench.log.allocate(1)
     assert (bench.log.spare.ready, bench.log.spare.nbytes, bench.log.spare.full) == (0, 0, True)
     assert bench.files.paths() == []
     with pytest.raises(LogFull, match="no room"):
         bench.log.begin(1, BROKER_ID, 0)
-    bench.files.capacity = 256
+    bench.files.capacity = 64
     again = bench.another()
     bench.log.close()
     again.open()
     again.allocate(1)
-    assert again.spare.nbytes == 256
+    assert again.spare.nbytes == 64
+    again.begin(1, BROKER_ID, 0)
+    for free, nbytes in ((255, 0), (256, 256)):
+        bench.files.capacity = 64 + free
+        again.allocate(2)
+        assert (again.spare.ready, again.spare.nbytes) == (2 if nbytes else 1, nbytes)
 
 
 def test_room_for_a_segment_that_was_begun_already_is_not_made(bench: Bench) -> None:
@@ -203,17 +208,32 @@ def test_the_spare_gives_its_room_when_the_disk_is_full() -> None:
     log.allocate(2)
     log.append([entry(1, 0, record.address(1, {"name": "x" * 300}))])
     assert (log.spare.ready, log.spare.nbytes, log.spare.full) == (1, 0, True)
-    with pytest.raises(LogFull, match=r"writing .*: no room"):
-        log.append([entry(1, 1, record.address(1, {"name": "x" * 300}))])
-    with pytest.raises(LogFailed, match="failed before"):
-        log.append([entry(1, 1)])
+    large = [entry(1, 1, record.address(1, {"name": "x" * 300}))]
+    for _ in range(2):
+        with pytest.raises(LogFull, match=r"writing .*: no room"):
+            log.append(large)
+    bench.files.capacity = None
+    log.append(large)
+    data = bench.files.read(log.path(1))
+    assert scan(data, decode_header(data)).position == 2
 
 
-@pytest.mark.parametrize("fault", [Fault.EIO, Fault.ENOSPC])
-def test_after_a_failed_sync_everything_fails(bench: Bench, fault: Fault) -> None:
+def test_a_sync_that_finds_no_room_is_repeated_with_all_bytes(bench: Bench) -> None:
     log = bench.log
     log.begin(1, BROKER_ID, 0)
-    bench.files.plan(2, fault)
+    bench.files.plan(2, Fault.ENOSPC)
+    with pytest.raises(LogFull, match="writing"):
+        log.append([entry(1, 0)])
+    log.append([entry(1, 0)])
+    bench.files.crash(0.0)
+    data = bench.files.read(log.path(1))
+    assert scan(data, decode_header(data)).position == 1
+
+
+def test_after_a_failed_sync_everything_fails(bench: Bench) -> None:
+    log = bench.log
+    log.begin(1, BROKER_ID, 0)
+    bench.files.plan(2, Fault.EIO)
     with pytest.raises(LogError, match="writing"):
         log.append([entry(1, 0)])
     done = bench.files.operations

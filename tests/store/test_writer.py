@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from store.bodies import Abort, BodyFiles, Drop, Part, Upload
-from store.errors import LogFailed
+from store.errors import LogFailed, LogFull
 from store.log import Counters
 from store.segment import Entry
 from store.spare import Spare
@@ -27,6 +27,7 @@ class ListLog:
         self.spare = Spare(SimFiles(), "journal", 1000, lambda doing, error: error)
         self.segment_bytes = 1000
         self.fail = False
+        self.full = False
         self.gate = threading.Event()
         self.gate.set()
         self.entered = threading.Event()
@@ -57,6 +58,9 @@ class ListLog:
         assert self.gate.wait(10)
         if self.fail:
             raise LogFailed("broken")
+        if self.full:
+            self.done.append(("full", [e.ticket for e in entries]))
+            raise LogFull("no room")
         self.done.append(("append", [e.ticket for e in entries]))
 
     def trim(self, segments: Sequence[int]) -> None:
@@ -264,3 +268,68 @@ def test_an_upload_that_is_broken_off_goes_in_its_turn_and_asks_for_no_room(log:
     writer.submit(Abort(upload))
     writer.step()
     assert (files.paths(), log.done) == ([], [])
+
+
+# -- a full disk -------------------------------------------------------------------------------------------------------
+
+
+def test_what_finds_no_room_waits_with_all_that_follows_and_is_tried_again_as_it_was(log: ListLog) -> None:
+    announced: list[int] = []
+    writer = InlineWriter(log, announced.append, never)
+    log.full = True
+    for work in (begin(1), entry(1), entry(2), begin(2), entry(3)):
+        writer.submit(work)
+    writer.step()
+    writer.submit(entry(4))
+    writer.step()
+    assert announced == []
+    log.full = False
+    writer.step()
+    assert log.done == [
+        ("begin", 1),
+        ("full", [1, 2]),
+        ("full", [1, 2]),
+        ("append", [1, 2]),
+        ("begin", 2),
+        ("append", [3, 4]),
+        ("allocate", 3),
+    ]
+    assert announced == [2, 4]
+
+
+def test_what_finds_no_room_when_the_writer_closes_is_a_failure(log: ListLog) -> None:
+    failures: list[Exception] = []
+    writer = InlineWriter(log, never_announced, failures.append)
+    log.full = True
+    writer.submit(entry(1))
+    writer.step()
+    assert failures == []
+    writer.close()
+    assert [type(failure) for failure in failures] == [LogFull]
+
+
+def test_the_thread_tries_again_until_there_is_room(log: ListLog) -> None:
+    durable = threading.Event()
+    writer = WriterThread(log, lambda ticket: durable.set() if ticket == 2 else None, never, room_retry=0.001)
+    log.full = True
+    writer.start()
+    writer.submit(entry(1))
+    writer.submit(entry(2))
+    assert log.entered.wait(10)
+    log.entered.clear()
+    assert log.entered.wait(10), "it tries again"
+    log.full = False
+    assert durable.wait(10)
+    writer.close()
+
+
+def test_the_thread_gives_up_when_it_is_closed(log: ListLog) -> None:
+    failures: list[Exception] = []
+    writer = WriterThread(log, never_announced, failures.append, room_retry=3600)
+    log.full = True
+    writer.start()
+    writer.submit(entry(1))
+    assert log.entered.wait(10)
+    writer.close()
+    assert [type(failure) for failure in failures] == [LogFull]
+    assert len([what for what, _ in log.done if what == "full"]) >= 2, "a last time"
