@@ -20,6 +20,7 @@ from broker.engine.model.errors import AddressFull, DiskFull, EngineError, NoQue
 from broker.engine.model.message import Message
 from broker.engine.publish import publish_multi, sending
 from broker.engine.publish.send import PublishResult, Refusal, Send
+from broker.engine.queues import arrival
 from broker.engine.queues.address import Producer
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
@@ -103,14 +104,19 @@ def _follow(state: State, arrived: Sequence[Message], sends: Sequence[Send]) -> 
 
 
 def _may_be_refused(state: State, sends: Sequence[Send]) -> bool:
-    """Whether messages of these sends may be refused, unless the disk fills up in the middle of them."""
+    """Whether messages of these sends may be refused."""
+    need = 0
     try:
         for send in sends:
             sending.check(state, send.address)
             sending.check_routed(state, send, send.messages)
             if sending.fills_up(state, send.address, send.messages):
                 return True
-    except (AddressFull, NoQueue):
+            if send.messages[0].header.durable:
+                need += sending.needed(send.address, send.messages)
+        if need:
+            arrival.reserve_bytes(state, need, essential=False)
+    except (AddressFull, DiskFull, NoQueue):
         return True
     return False
 

@@ -251,6 +251,11 @@ class Sends:
         return _Run(key, address, queue, wanted, header, tx, headers)
 
     @property
+    def waiting(self) -> bool:
+        """Whether any are gathered."""
+        return bool(self._runs)
+
+    @property
     def gathered(self) -> int:
         """How many sends there have been, published or not."""
         return self.published + (len(self._arrived) if self._runs else 0)

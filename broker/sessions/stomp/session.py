@@ -270,10 +270,11 @@ class StompSession(Port):
 
 
 def _after_sends(handle: Callable[[StompSession, Any], None]) -> Handler:
-    """Wrap a handler so that earlier sends are published first."""
+    """Wrap a handler so that earlier sends are published first: if one is refused, nothing behind it happens."""
 
     def publish_and_handle(session: StompSession, frame: Frame) -> None:
-        session.receiver.publish_first()
+        if session.receiver.sends.waiting:
+            session.receiver.publish_first()
         handle(session, frame)
 
     return publish_and_handle
@@ -287,9 +288,9 @@ _HANDLERS: Final[Handlers] = {
     "PART": lambda session, part: session.receiver.part(part),
     "SUBSCRIBE": _after_sends(lambda session, frame: session.subscriptions.subscribe(frame)),
     "UNSUBSCRIBE": _after_sends(lambda session, frame: session.subscriptions.unsubscribe(frame)),  # its queue may go
-    "ACK": lambda session, frame: session.acknowledging.ack(frame),
-    "ACKS": lambda session, acks: session.acknowledging.acks(acks),
-    "NACK": lambda session, frame: session.acknowledging.nack(frame),
+    "ACK": _after_sends(lambda session, frame: session.acknowledging.ack(frame)),
+    "ACKS": _after_sends(lambda session, acks: session.acknowledging.acks(acks)),
+    "NACK": _after_sends(lambda session, frame: session.acknowledging.nack(frame)),
     "BEGIN": lambda session, frame: session.transactions.begin(frame),
     "COMMIT": _after_sends(lambda session, frame: session.receiver.commit(frame)),
     "ABORT": _after_sends(lambda session, frame: session.transactions.abort(frame)),

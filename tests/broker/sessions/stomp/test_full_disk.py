@@ -1,0 +1,98 @@
+"""A full disk in the middle of a read: nothing is accepted behind a refused SEND, which ends the connection."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import count
+
+import pytest
+
+from tests.simulation.world import held, small
+from tests.support.sim_broker import SimBroker
+from tests.support.sim_files import SimFiles
+from tests.support.stomp_client import frame
+
+#: A read of so many messages.
+MESSAGES = 12
+
+BALLAST = b"x" * 1000
+
+
+def begun() -> SimBroker:
+    """A broker with a small disk, and messages on the queue `in`."""
+    broker = SimBroker(small(retained=False), files=SimFiles(capacity=100 << 10))
+    client = broker.connect()
+    for _ in range(MESSAGES):
+        client.send("/queue/in", b"order", persistent="true")
+    return broker
+
+
+@cache
+def ballast() -> int:
+    """How many messages fit beside those."""
+    client = begun().connect()
+    for number in count():
+        client.send("/queue/ballast", BALLAST, persistent="true")
+        if client.closed:
+            return number
+    raise AssertionError
+
+
+def nearly_full(more: int) -> SimBroker:
+    """A broker whose disk has room for two more ballast messages, less so many small ones."""
+    broker = begun()
+    client = broker.connect()
+    for _ in range(ballast() - 2):
+        client.send("/queue/ballast", BALLAST, persistent="true")
+    for _ in range(more):
+        client.send("/queue/ballast", b"x", persistent="true")
+    assert not client.closed
+    return broker
+
+
+def sends(*destinations: str) -> list[bytes]:
+    """Durable messages, numbered, to these destinations in turn."""
+    found = []
+    for number in range(MESSAGES):
+        headers = {"destination": destinations[number % len(destinations)], "persistent": "true"}
+        found.append(frame("SEND", headers, b"%d" % number))
+    return found
+
+
+def accepted(broker: SimBroker, *queues: str) -> list[int]:
+    """The numbers of the messages on these queues."""
+    return sorted([int(body) for queue in queues for body in held(broker, queue)])
+
+
+@pytest.mark.parametrize("more", range(12))
+@pytest.mark.parametrize("destinations", [("/queue/a",), ("/queue/a", "/queue/b")])
+def test_what_is_accepted_of_a_read_is_its_beginning(destinations: tuple[str, ...], more: int) -> None:
+    broker = nearly_full(more)
+    client = broker.connect()
+    client.raw(b"".join(sends(*destinations)))
+    numbers = accepted(broker, "a", "b")
+    assert numbers == list(range(len(numbers)))
+    assert client.closed == (len(numbers) < MESSAGES)
+
+
+@pytest.mark.parametrize("more", range(0, 12, 3))
+@pytest.mark.parametrize("batched", [True, False])
+def test_what_is_acknowledged_behind_a_refused_send_comes_again(batched: bool, more: int) -> None:
+    """A client that answers each order before it acknowledges it loses none of them."""
+    broker = nearly_full(more)
+    client = broker.connect()
+    client.subscribe("/queue/in", ack="client-individual")
+    orders = client.take("MESSAGE")
+    answers = sends("/queue/out")
+    read = []
+    for answer, order in zip(answers, orders, strict=True):
+        read += [answer, frame("ACK", {"id": order.headers["ack"]})]
+    if batched:
+        client.raw(b"".join(read))
+    else:
+        for each in read:
+            if not client.closed:
+                client.raw(each)
+    done = accepted(broker, "out")
+    assert done == list(range(len(done)))
+    assert len(held(broker, "in")) == MESSAGES - len(done)
