@@ -63,6 +63,11 @@ _OCTETS: Final = [bytes([number]) for number in range(256)]
 
 _KIND: Final = Struct("<BBH")
 
+#: The bytes of each message in a REMOVED record, and those of the records of a death without their strings.
+REMOVAL_BYTES: Final = 8
+EXPIRED_BYTES: Final = TABLES[RecordType.EXPIRED].fixed.size
+DEAD_LETTERED_BYTES: Final = TABLES[RecordType.DEAD_LETTERED].fixed.size
+
 
 class StoredMessage:
     """The stored part of a message; the engine's Message derives from it."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.daemon import DaemonProcess, running
-from tests.support.links import Lost
+from tests.support.links import PATIENCE_S, Lost
 from tests.support.stomp_py import Client, connected
 
 #: Four segments and a little: the disk is full after some hundred messages.
@@ -51,13 +52,13 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(mounted)], check=True)
 
 
-def send_until_refused(broker: DaemonProcess) -> int:
+def send_until_refused(broker: DaemonProcess, queue: str = "/queue/q") -> int:
     """How many messages were confirmed before one was refused."""
     confirmed = 0
     with connected(broker.port) as client:
         while confirmed < DISK_MIB * 30:
             try:
-                client.put("/queue/q", BODY, {"persistent": "true"})
+                client.put(queue, BODY, {"persistent": "true"})
             except Lost:
                 assert "the journal has no room" in client.error().headers["message"]
                 return confirmed
@@ -109,3 +110,78 @@ def test_producers_wait_before_the_disk_is_full(disk: Path) -> None:
 
 def send_unconfirmed(client: Client, text: str) -> None:
     client.connection.send("/queue/q", text, headers={"persistent": "true"})
+
+
+#: Little room for the broker's own removals, so that some thousand use it up; expired messages are removed.
+SCARCE = (
+    FILLS.replace('reserve = "1MiB"', 'reserve = "256KiB"').replace(
+        "[broker]", '[broker]\nmessage-expiry-scan-period = "50ms"'
+    )
+    + """
+[[address-settings]]
+match = "q"
+expiry-address = ""
+"""
+)
+
+#: Messages that expire, more than the reserve and a spare segment have room for, and that are consumed.
+EXPIRING = 40_000
+CONSUMED = 15_000
+
+#: Time to send as many, and to fill the disk, in ms.
+UNTIL_FULL_MS = 20_000
+
+
+def send_small(client: Client, queue: str, number: int, **headers: str) -> None:
+    """Send small messages; the last one is confirmed."""
+    for _ in range(number - 1):
+        client.send(queue, "small", {"persistent": "true", **headers})
+    client.put(queue, "small", {"persistent": "true", **headers})
+
+
+def enlarge(disk: Path) -> None:
+    """Make room."""
+    subprocess.run(["mount", "-o", f"remount,size={4 * DISK_MIB}m", str(disk)], check=True)
+
+
+def await_empty(broker: DaemonProcess, queue: str) -> None:
+    """Wait until a queue has no messages."""
+    for _ in range(int(PATIENCE_S * 100)):
+        if not broker.queue(queue)["messages"]:
+            return
+    raise AssertionError(f"queue {queue} has {broker.queue(queue)['messages']} messages")
+
+
+def test_what_finds_no_room_to_leave_waits_even_through_kill_9(disk: Path) -> None:
+    """The first message keeps every segment, so nothing that leaves makes room for others."""
+    with running(disk, SCARCE) as broker:
+        with connected(broker.port) as client:
+            client.put("/queue/keep", "first", {"persistent": "true"})
+            due = int(time.time() * 1000) + UNTIL_FULL_MS
+            send_small(client, "/queue/q", EXPIRING, expires=str(due))
+            send_small(client, "/queue/c", CONSUMED)
+        confirmed = send_until_refused(broker, "/queue/ballast")
+        broker.await_log("move.disk_full")
+        left = broker.queue("q")["messages"]
+        assert 0 < left < EXPIRING
+        broker.restart()
+        broker.await_log("move.disk_full", times=2)
+        assert broker.log.count("move.disk_full") == 2, "once for each run"
+        assert broker.queue("q")["messages"] <= left
+        with connected(broker.port) as client:
+            client.subscribe("/queue/q", "auto")
+            client.subscribe("/queue/c", "client-individual")
+            for _ in range(CONSUMED):  # more than consumers have in reserve
+                message = client.take()
+                assert message.headers["destination"] == "/queue/c", "what has expired is not delivered"
+                client.connection.ack(message.headers["ack"])
+            await_empty(broker, "c")
+            assert broker.get("status")["journal"]["pending_bytes"], "they are not confirmed"
+            fuller = broker.log.count("journal.room")
+            enlarge(disk)
+            client.leave()
+        broker.await_log("journal.room", times=fuller + 1)
+        await_empty(broker, "q")
+        broker.restart()
+        assert broker.queue("c")["messages"] == 0
+        assert broker.queue("ballast")["messages"] == confirmed

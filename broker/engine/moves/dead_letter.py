@@ -28,11 +28,11 @@ from broker.engine.moves import move
 from broker.engine.queues.address import Address
 from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.queue import Queue
-from broker.engine.queues.removal import remove
+from broker.engine.queues.removal import has_room, remove, stays
 from broker.engine.queues.state import State
 from broker.engine.routing import registry
 from store import record
-from store.record import DeadLetterReason, RemovalReason
+from store.record import DEAD_LETTERED_BYTES, REMOVAL_BYTES, DeadLetterReason, RemovalReason
 
 
 def send_to_dla(
@@ -53,7 +53,8 @@ def send_to_dla(
             staying.append(message)
             continue
         if not name:
-            kill(state, queue, message, reason, text, consumer)
+            if not kill(state, queue, message, reason, text, consumer):
+                staying.append(message)
             continue
         if message.header.address == name or (
             reason is not DeadLetterReason.LINK_HOPS and move.hops(message) >= move.HOPS_MAX
@@ -131,8 +132,14 @@ def _why_unrouted(state: State, address: Address, queue: Queue | None) -> tuple[
 
 def kill(
     state: State, queue: Queue, message: Message, reason: DeadLetterReason, text: str, consumer: Consumer | None
-) -> None:
-    """Remove a dead message that has no dead-letter address, by name."""
+) -> bool:
+    """Remove a dead message that has no dead-letter address, by name; False if the journal has no room for that."""
+    told = [move.clean_text(text), message.header.address, message.header.user]
+    told += [consumer.client_id, consumer.remote] if consumer is not None else []
+    need = REMOVAL_BYTES + DEAD_LETTERED_BYTES + len("".join(told).encode())
+    if message.segment and not has_room(state, queue, need):
+        stays(state, queue, message.id)
+        return False
     queue.counters.killed += 1
     _record_death(state, queue, message, None, reason=reason, text=text, consumer=consumer)
     note(state, "MESSAGE_DEAD_LETTERED", queue, message, "", reason.word, text)
@@ -144,6 +151,7 @@ def kill(
         attempts=queue.delivery_count(message.id),
     )
     remove(state, queue, [message], RemovalReason.KILLED)
+    return True
 
 
 def _record_death(

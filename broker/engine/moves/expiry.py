@@ -1,5 +1,7 @@
 """Moves expired messages to the expiry address of the message's own address, or removes them by name.
 
+On a full disk, those for which the journal has no room stay on their queue, undelivered, and are tried again later.
+
 Expiry addresses may form a circle: a message that expired `move.HOPS_MAX` times without an operator moving it becomes a
 dead letter (`link-hops`).
 """
@@ -14,12 +16,13 @@ from broker.engine.moves import dead_letter, move
 from broker.engine.queues import arrival
 from broker.engine.queues.paging import rows
 from broker.engine.queues.paging.depage import RETRY_MS
+from broker.engine.queues.paging.tail import Chunk
 from broker.engine.queues.queue import Queue
-from broker.engine.queues.removal import remove
+from broker.engine.queues.removal import in_steps, removal_bytes, remove, stays
 from broker.engine.queues.state import State
 from store import record
 from store.counted import counted
-from store.record import DeadLetterReason, RemovalReason
+from store.record import EXPIRED_BYTES, DeadLetterReason, RemovalReason
 
 
 def expire(state: State, queue: Queue, messages: list[Message]) -> list[Message]:
@@ -28,39 +31,65 @@ def expire(state: State, queue: Queue, messages: list[Message]) -> list[Message]
     A message that expires on the expiry address itself is removed, by name like any other.
     """
     staying: list[Message] = []
+    ending: list[Message] = []
     expired = DeadLetterReason.EXPIRED.word
     for message in messages:
         home = state.charged(message.header.address)
         name = home.settings.expiry_address
-        placed: move.Placed | None = None
-        text = f"expired on {queue.name}, noticed {state.now - message.header.expiration} ms later"
-        if queue.internal_owner is not None:
-            queue.internal_owner.expired(message)
-        elif name and name not in (queue.address.name, message.header.address):
-            if move.hops(message) >= move.HOPS_MAX:
-                staying += _end_circle(state, queue, message)
-                continue
-            target = dead_letter.target_of(
-                state, name, message, automatic=home.settings.auto_create_expiry_resources, expiry=True
-            )
-            annotations = move.annotate(message, queue, reason=expired, text=text, now=state.now)
-            annotations[ACTUAL_EXPIRY] = state.now
-            placed = move.place_at(state, target, message, annotations)
-            if placed is None:
-                staying.append(message)
-                continue
-        elif "expiry" not in queue.address.warned:
-            queue.address.warned |= {"expiry"}
-            state.report("message.expired_unkept", queue=queue.name, message=message.id)
-        queue.counters.expired += 1
-        target_name = placed.address.name if placed is not None else ""
-        dead_letter.note(state, "MESSAGE_EXPIRED", queue, message, target_name, expired, text)
-        if placed is not None:
-            move.move(state, queue, [placed], RemovalReason.EXPIRED, partial(_record_expiry, state, queue))
-        else:
+        if queue.internal_owner is not None or not name or name in (queue.address.name, message.header.address):
+            ending.append(message)
+            continue
+        if move.hops(message) >= move.HOPS_MAX:
+            staying += _end_circle(state, queue, message)
+            continue
+        target = dead_letter.target_of(
+            state, name, message, automatic=home.settings.auto_create_expiry_resources, expiry=True
+        )
+        annotations = move.annotate(message, queue, reason=expired, text=_text(state, queue, message), now=state.now)
+        annotations[ACTUAL_EXPIRY] = state.now
+        placed = move.place_at(state, target, message, annotations)
+        if placed is None:
+            staying.append(message)
+            continue
+        _count(state, queue, message, target.name)
+        move.move(state, queue, [placed], RemovalReason.EXPIRED, partial(_record_expiry, state, queue))
+    return staying + _end(state, queue, ending)
+
+
+def _end(state: State, queue: Queue, messages: list[Message]) -> list[Message]:
+    """Remove expired messages that no expiry address keeps.  Returns those for which the journal has no room."""
+    ended = 0
+    for run in in_steps(state, queue, messages, _bytes_needed):
+        for message in run:
+            if queue.internal_owner is not None:
+                queue.internal_owner.expired(message)
+            elif "expiry" not in queue.address.warned:
+                queue.address.warned |= {"expiry"}
+                state.report("message.expired_unkept", queue=queue.name, message=message.id)
+            _count(state, queue, message, "")
             _record_expiry(state, queue, message, None)
-            remove(state, queue, [message], RemovalReason.EXPIRED)
+        remove(state, queue, list(run), RemovalReason.EXPIRED)
+        ended += len(run)
+    staying = messages[ended:]
+    if staying:
+        stays(state, queue, staying[0].id)
     return staying
+
+
+def _bytes_needed(message: Message) -> int:
+    """The bytes in the journal of an expiry without a copy."""
+    needed = removal_bytes(message)
+    return needed and needed + EXPIRED_BYTES + len(message.header.address.encode())
+
+
+def _count(state: State, queue: Queue, message: Message, target: str) -> None:
+    queue.counters.expired += 1
+    text = _text(state, queue, message)
+    dead_letter.note(state, "MESSAGE_EXPIRED", queue, message, target, DeadLetterReason.EXPIRED.word, text)
+
+
+def _text(state: State, queue: Queue, message: Message) -> str:
+    return f"expired on {queue.name}, noticed {state.now - message.header.expiration} ms later"
 
 
 def _end_circle(state: State, queue: Queue, message: Message) -> list[Message]:
@@ -71,8 +100,7 @@ def _end_circle(state: State, queue: Queue, message: Message) -> list[Message]:
     name = dead_letter.settings_of(state, queue, message).dead_letter_address
     if hops == move.HOPS_MAX and name not in (None, "", queue.address.name, message.header.address):
         return dead_letter.send_to_dla(state, queue, [message], reason=reason, text=text, consumer=None)
-    dead_letter.kill(state, queue, message, reason, text, None)
-    return []
+    return [] if dead_letter.kill(state, queue, message, reason, text, None) else [message]
 
 
 def _record_expiry(state: State, queue: Queue, message: Message, copy: Message | None) -> None:
@@ -115,22 +143,46 @@ def expire_due(state: State, limit: int) -> bool:
 
 def expire_paged(state: State, limit: int) -> bool:
     """Expire about `limit` due messages on disk; True if there may be more."""
-    expired = 0
-    while expired < limit:
+    looked_at = 0
+    while looked_at < limit:
         due = state.paged_expiries.pop_due(state.now, 1)
         if not due:
             return False
         queue, chunk = due[0]
         chunk.expires = 0
         late = chunk.due(state.now)[:limit]
+        looked_at += len(late)
         try:
-            found = rows.read(state, queue, chunk, late)
+            expired = _expire_rows(state, queue, chunk, late)
+            again = chunk.next_expiration() if expired else state.now + arrival.MOVE_RETRY_MS
         except NotReadable as error:
             state.report("paging.failed", queue=queue.name, error=str(error))
-            rows.watch(state, queue, chunk, state.now + RETRY_MS)
-            continue
-        messages = rows.claim(state, queue, chunk, found)
-        rows.watch(state, queue, chunk, chunk.next_expiration())
-        expired += len(messages)
-        arrival.keep_for_later(state, queue, expire(state, queue, messages))
+            again = state.now + RETRY_MS
+        rows.watch(state, queue, chunk, again)
     return True
+
+
+def _expire_rows(state: State, queue: Queue, chunk: Chunk, late: list[int]) -> bool:
+    """Expire rows of a tail, for which there must be room before they enter memory; False: some stay.
+
+    Raises NotReadable.
+    """
+    expired = 0
+    for run in in_steps(state, queue, late, partial(_bytes_needed_on_disk, queue, chunk)):
+        messages = rows.claim(state, queue, chunk, rows.read(state, queue, chunk, list(run)))
+        expired += len(run)
+        staying = expire(state, queue, messages)
+        arrival.keep_for_later(state, queue, staying)
+        if staying:
+            return False
+    if expired < len(late):
+        stays(state, queue, chunk.ids[late[expired]])
+    return expired == len(late)
+
+
+def _bytes_needed_on_disk(queue: Queue, chunk: Chunk, row: int) -> int:
+    """About the bytes in the journal of the expiry of a message in a tail."""
+    needed = chunk.removal_bytes(row)
+    if needed and queue.address.settings.expiry_address:
+        needed += chunk.sizes[row]
+    return needed and needed + EXPIRED_BYTES + len(queue.address.name)

@@ -330,9 +330,8 @@ class DeadLetterRules(Watcher):
         elif rule.action is Action.MOVE:
             staying = self._move(rule, queue, run, step)
         else:
-            transfer.take_away(state, queue, run, RemovalReason.DISCARDED)
-            queue.counters.discarded += len(run)
-            step.moved = len(run)
+            staying = transfer.take_away(state, queue, run, step, RemovalReason.DISCARDED)
+            queue.counters.discarded += step.moved
         done = self.done[rule.name]
         about = {"rule": rule.name, "action": rule.action.value, "queue": queue.name}
         if step.moved:

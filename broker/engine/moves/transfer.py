@@ -57,7 +57,7 @@ from broker.engine.moves.move import Destination, Placed
 from broker.engine.queues import arrival
 from broker.engine.queues.paging import upkeep
 from broker.engine.queues.queue import Queue
-from broker.engine.queues.removal import remove
+from broker.engine.queues.removal import in_steps, removal_bytes, remove
 from broker.engine.queues.state import State
 from broker.engine.routing import destinations, registry
 from store.record import RemovalReason
@@ -360,11 +360,17 @@ def send_back(
     return send(state, queue, step, wanted, options)
 
 
-def take_away(state: State, queue: Queue, run: list[Message], reason: RemovalReason) -> None:
-    """Remove waiting messages by name."""
-    for message in run:
-        _take_out(state, queue, message)
-    remove(state, queue, run, reason)
+def take_away(state: State, queue: Queue, run: list[Message], step: MoveResult, reason: RemovalReason) -> list[Message]:
+    """Remove waiting messages by name, counting them in `step`; returns those for which the journal has no room."""
+    for some in in_steps(state, queue, run, removal_bytes):
+        for message in some:
+            _take_out(state, queue, message)
+        remove(state, queue, list(some), reason)
+        step.moved += len(some)
+    staying = run[step.moved :]
+    if staying:
+        step.refused[DISK_FULL] = len(staying)
+    return staying
 
 
 def send(state: State, queue: Queue, step: MoveResult, wanted: list[Wanted], options: MoveOptions) -> list[Message]:

@@ -82,7 +82,8 @@ class QueueMessages:
     def purge(self, queue: Queue, *, deleting: bool = False) -> int:
         """Remove some ready and scheduled messages by name, few enough not to delay other clients.
 
-        They are purged, or deleted if their queue is about to be.  Returns how many, 0 if none were left.
+        They are purged, or deleted if their queue is about to be.  Returns how many, 0 if none were left.  Raises
+        DiskFull.
         """
         settle_acknowledged(self._state)
         reason = RemovalReason.DELETED if deleting else RemovalReason.PURGED
@@ -115,10 +116,11 @@ class QueueMessages:
         self._state.begin()
         settle_acknowledged(self._state)
         step, run = transfer.choose(self._state, queue, selection)
-        step.moved = len(run)
-        if not options.dry_run:
-            transfer.take_away(self._state, queue, run, RemovalReason.PURGED)
-            queue.counters.purged += len(run)
+        if options.dry_run:
+            step.moved = len(run)
+        else:
+            transfer.take_away(self._state, queue, run, step, RemovalReason.PURGED)
+            queue.counters.purged += step.moved
         return step
 
     def dead_letter_queues(self) -> list[Queue]:

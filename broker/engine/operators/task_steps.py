@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from broker.engine.delivery.subscribe import parse_selector
 from broker.engine.filter import Filter
+from broker.engine.model.errors import DiskFull
 from broker.engine.model.task import Task, TaskKind, TaskRequest
 from broker.engine.moves.dead_letter_groups import DeadLetterGroup
-from broker.engine.moves.transfer import MessageRange, MoveOptions, MoveResult
+from broker.engine.moves.transfer import DISK_FULL, MessageRange, MoveOptions, MoveResult
 from broker.engine.operators.administration import Administration
 from broker.engine.operators.messages import QueueMessages
 from broker.engine.queues.queue import Queue
@@ -82,7 +83,13 @@ class TaskSteps:
             return MoveResult(0, 0, True, moved=remaining, looked_at=remaining)
         below = task.progress.below or self._state.journal.allocate_ids(1)  # larger than that of any message so far
         deleting = request.kind is TaskKind.DELETE_QUEUE
-        some = self._messages.purge(queue, deleting=deleting) if remaining else 0
+        some = 0
+        try:
+            if remaining:
+                some = self._messages.purge(queue, deleting=deleting)
+        except DiskFull:
+            if not deleting:  # else its deletion needs no room for each message
+                return MoveResult(below, 0, False, refused={DISK_FULL: remaining})
         complete = some == 0 or some >= remaining
         if complete and deleting:
             some += queue.message_count

@@ -23,7 +23,15 @@ from dataclasses import fields, replace
 from typing import Final
 
 from broker.engine.delivery.subscribe import parse_selector
-from broker.engine.model.errors import AlreadyInUse, EngineError, InvalidTask, NotFound, TaskEnded, TooManyTasks
+from broker.engine.model.errors import (
+    AlreadyInUse,
+    DiskFull,
+    EngineError,
+    InvalidTask,
+    NotFound,
+    TaskEnded,
+    TooManyTasks,
+)
 from broker.engine.model.task import STEERING, Task, TaskKind, TaskRequest, TaskState, TaskVerb
 from broker.engine.moves.dead_letter_groups import DeadLetterGroup
 from broker.engine.moves.replay import NAME_CHARS_MAX
@@ -35,6 +43,7 @@ from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
 from broker.engine.routing import registry
 from store import record
+from store.counted import counted
 
 #: The most tasks running or paused at a time: each takes some ms of a tick.
 ACTIVE_MAX: Final = 16
@@ -61,7 +70,11 @@ OTHER_TARGETS: Final = "others"
 _CLIENT_GONE: Final = f"its client has made no call for {CLIENT_SILENCE_MS_MAX // 60_000} min"
 _RESTARTED: Final = "the broker was restarted: repeat the command, which begins another task"
 
-_DISK_FULL: Final = "the journal has no room for the copies: resume the task when there is room"
+_DISK_FULL: Final = "the journal has no room for the next messages: resume the task when there is room"
+
+#: How often a step that finds no room is tried, and after how many ms: the steps before it may yet free segments.
+FULL_TRIES_MAX: Final = 3
+FULL_RETRY_MS: Final = 1_000
 
 
 class _Pace:
@@ -85,7 +98,8 @@ class Tasks:
         self._messages = messages
         self._steps = TaskSteps(state, messages, administration)
         self._watchers: dict[int, list[Callable[[], None]]] = {}
-        self._turns: dict[int, int] = {}  # when the next step of a task with a rate may be made
+        self._turns: dict[int, int] = {}  # when the next step of a task may be made, if not at once
+        self._tries: dict[int, int] = {}  # how often the next step has found no room
         self._permit: Callable[[Task], None] = _anything
 
     def all(self) -> list[Task]:
@@ -206,7 +220,7 @@ class Tasks:
     def remove(self, task: Task, ids: tuple[int, ...]) -> int:
         """Remove messages that an export has in its file (purged), the first of `ids`; returns how many of these.
 
-        Raises NotFound, InvalidTask, TaskEnded.
+        Raises NotFound, InvalidTask, TaskEnded, DiskFull; those removed before are counted.
         """
         self.may_step(task, TaskKind.EXPORT)
         if not task.request.remove:
@@ -214,8 +228,11 @@ class Tasks:
         queue = self.queue_of(task)
         result = self._messages.discard(queue, MessageRange(ids=ids[: self._state.limits.move_step_max]))
         done, result.looked_at = result.looked_at, 0  # it was counted when it was exported
+        staying = result.refused.pop(DISK_FULL, 0)
         _tally(task, result)
         self._save(task)
+        if staying:
+            raise DiskFull(f"the journal has no room: {counted(staying, 'exported message')} cannot be removed")
         return done
 
     def end(self, task: Task, error: str) -> None:
@@ -284,8 +301,14 @@ class Tasks:
     def _advance(self, task: Task, queue: Queue) -> None:
         """Move or remove the next messages, and update the progress.  Raises EngineError."""
         result = self._steps.step(task, queue)
+        tries = self._tries.pop(task.id, 0)
         if DISK_FULL in result.refused:  # the next step looks at the same messages again
             _tally(task, replace(result, looked_at=0, refused={}))
+            tries = 0 if result.moved else tries + 1
+            if tries < FULL_TRIES_MAX:
+                self._tries[task.id] = tries
+                self._turns[task.id] = self._state.now + FULL_RETRY_MS
+                return
             task.why = _DISK_FULL
             self._become(task, TaskState.PAUSED)
             self._state.report("task.stuck", **task.about, error=_DISK_FULL)
@@ -305,6 +328,7 @@ class Tasks:
             self._state.alarms.cancel(("task", task.id))
             self._state.alarms.cancel(("turn", task.id))
             self._turns.pop(task.id, None)
+            self._tries.pop(task.id, None)
             self._steps.forget(task)
 
     def _notify(self, task: Task) -> None:

@@ -1,45 +1,66 @@
-"""Removes many messages from a queue at once, to purge or delete it."""
+"""Removes many messages from a queue at once, to purge or delete it.
+
+A purge ends where the journal has no room; the rest stays.  A deletion is never refused: messages whose own removals
+find no room leave with their queue.
+"""
 
 from __future__ import annotations
 
+from broker.engine.model.errors import DiskFull
 from broker.engine.model.message import Message
 from broker.engine.queues import arrival
 from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.paging import depage, upkeep
 from broker.engine.queues.queue import Queue
-from broker.engine.queues.removal import remove
+from broker.engine.queues.removal import in_steps, removal_bytes, remove
 from broker.engine.queues.state import State
-from store.record import RemovalReason
+from store.record import REMOVAL_BYTES, RemovalReason
 
 
 def purge(state: State, queue: Queue, reason: RemovalReason = RemovalReason.PURGED) -> int:
     """Remove some ready and scheduled messages by name, paged ones first; returns how many, 0 if none were left.
 
-    It removes about `purge_step_max`, so that a long queue is purged over many ticks.  Raises AlreadyInUse.
+    It removes about `purge_step_max`, so that a long queue is purged over many ticks.  Raises AlreadyInUse, and
+    DiskFull if the journal has no room for any removal.
     """
     queue.check_public()
-    most = state.limits.purge_step_max
-    purged = upkeep.clear(state, queue, reason, most)
+    purged = _clear(state, queue, reason, state.limits.purge_step_max)
+    if not purged and queue.waits:
+        raise DiskFull(f"the journal has no room to record removals from queue {queue.name}")
+    return purged
+
+
+def leave_nothing(state: State, queue: Queue) -> int:
+    """Remove all ready and scheduled messages of a queue (purged), as far as there is room; returns how many."""
+    return _clear(state, queue, RemovalReason.PURGED, queue.message_count)
+
+
+def _clear(state: State, queue: Queue, reason: RemovalReason, most: int) -> int:
+    """Remove about `most` messages, paged ones first, as far as there is room; returns how many."""
+    removed = upkeep.clear(state, queue, reason, most)
     if queue.tail is not None:
         if queue.tail.active:
             depage.set_floors(queue, queue.tail)
         else:
             depage.drop(state, queue)
-    messages = queue.backlog.take_head(most - purged) if purged < most else []
-    arrival.unwatch(state, queue, messages)
-    messages += arrival.unschedule(state, queue, most - purged - len(messages))
-    _remove(state, queue, messages, reason)
-    queue.counters.purged += purged + len(messages)
-    return purged + len(messages)
+    if not queue.paged:
+        removed += _clear_waiting(state, queue, reason, most - removed)
+    queue.counters.purged += removed
+    return removed
 
 
-def leave_nothing(state: State, queue: Queue) -> int:
-    """Remove all ready and scheduled messages of a queue (purged); returns how many."""
-    messages = _empty(state, queue)
-    _remove(state, queue, messages, RemovalReason.PURGED)
-    purged = len(messages) + upkeep.clear(state, queue, RemovalReason.PURGED)
-    queue.counters.purged += purged
-    return purged
+def _clear_waiting(state: State, queue: Queue, reason: RemovalReason, most: int) -> int:
+    """Remove ready messages in memory, then scheduled ones, as far as there is room; returns how many."""
+    removed = 0
+    need = REMOVAL_BYTES if queue.stored else 0
+    places = range(max(min(most, queue.ready + len(queue.scheduled)), 0))
+    for run in in_steps(state, queue, places, lambda _: need):
+        messages = queue.backlog.take_head(len(run))
+        arrival.unwatch(state, queue, messages)
+        messages += arrival.unschedule(state, queue, len(run) - len(messages))
+        remove(state, queue, messages, reason)
+        removed += len(messages)
+    return removed
 
 
 def empty_and_detach(state: State, queue: Queue) -> list[Consumer]:
@@ -64,10 +85,14 @@ def empty_and_detach(state: State, queue: Queue) -> list[Consumer]:
         kept = reservation.stand_in.settle_all()
         queue.delivering -= len(kept)
         messages += kept
-    _remove(state, queue, messages, RemovalReason.DELETED)
+    recorded = 0
+    for run in in_steps(state, queue, messages, removal_bytes):
+        remove(state, queue, list(run), RemovalReason.DELETED)
+        recorded += len(run)
+    remove(state, queue, messages[recorded:], RemovalReason.DELETED, recorded=False)
     for reservation in queue.reservations:
         reservation.queue_gone()
-    upkeep.clear(state, queue, RemovalReason.DELETED)
+    upkeep.clear(state, queue, RemovalReason.DELETED, deleting=True)
     if queue.tail is not None:
         depage.drop(state, queue)
     state.dirty.pop(queue, None)
@@ -82,10 +107,3 @@ def _empty(state: State, queue: Queue) -> list[Message]:
         if message.header.expiration:
             state.expiries.remove(message.header.expiration, (queue.id, message.id))
     return messages + arrival.unschedule(state, queue, len(queue.scheduled))
-
-
-def _remove(state: State, queue: Queue, messages: list[Message], reason: RemovalReason) -> None:
-    for start in range(0, len(messages), upkeep.REMOVE_RUN_MAX):
-        run = messages[start : start + upkeep.REMOVE_RUN_MAX]
-        upkeep.begin_removals(state, queue, len(run))
-        remove(state, queue, run, reason)

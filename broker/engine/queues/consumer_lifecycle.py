@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.engine.model.attributes import QueueAttributes
 from broker.engine.model.errors import TooManyConsumers
-from broker.engine.queues import clearing
+from broker.engine.queues import arrival, clearing
 from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
@@ -35,5 +35,14 @@ def on_detach(state: State, queue: Queue) -> None:
     if queue.deleted:
         return
     state.dirty[queue] = None  # other consumers may get its messages now
-    if queue.attributes.purge_on_no_consumers and not queue.consumers:
-        clearing.leave_nothing(state, queue)
+    _purge_unconsumed(state, queue)
+
+
+def _purge_unconsumed(state: State, queue: Queue) -> None:
+    """Purge a queue that keeps nothing without consumers; what the journal has no room for is purged later."""
+    if queue.deleted or queue.consumers or not queue.attributes.purge_on_no_consumers:
+        return
+    clearing.leave_nothing(state, queue)
+    if queue.waits:
+        due = state.now + arrival.MOVE_RETRY_MS
+        state.alarms.at(("purge-on-no-consumers", queue.id), due, lambda: _purge_unconsumed(state, queue))

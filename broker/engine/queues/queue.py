@@ -210,6 +210,11 @@ class Queue:
         return 0 if self.tail is None else self.tail.messages
 
     @property
+    def waits(self) -> bool:
+        """Whether any message is ready or scheduled."""
+        return bool(self.ready or self.paged or self.scheduled)
+
+    @property
     def message_count(self) -> int:
         """All messages on the queue, wherever they are."""
         return self.ready + self.paged + self.landing + len(self.scheduled) + self.delivering

@@ -3,9 +3,15 @@
 `remove` is the only place where a message is given up.  The caller has already taken it out of its container (backlog,
 schedule, consumer).  Here the removal is journalled, the segment with the message's record is released, and its memory
 is no longer charged.
+
+Whoever removes many messages, and is not a consumer, goes `in_steps`, oldest first: each step asks the journal for room
+before anything changes, and may free a segment for later ones.  What finds no room stays on its queue.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeVar
 
 from broker.engine.model.message import Message, MessageHeader
 from broker.engine.queues.address import Producer
@@ -13,11 +19,71 @@ from broker.engine.queues.consumer import Consumer, Reservation
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
 from store import record
-from store.record import RemovalReason
+from store.errors import JournalFull
+from store.record import REMOVAL_BYTES, RemovalReason
+
+T = TypeVar("T")
+
+#: The most messages in one record of removals.
+REMOVE_RUN_MAX: Final = 8192
+
+#: Bytes of a record of removals without those of each message, and of its queue's definition.
+_RECORD_BYTES: Final = 512
 
 
-def remove(state: State, queue: Queue, messages: list[Message], reason: RemovalReason) -> None:
-    """Record that these messages have left the queue, and forget them."""
+def in_steps(state: State, queue: Queue, items: Sequence[T], need: Callable[[T], int]) -> Iterator[Sequence[T]]:
+    """Yield items, each of which `need`s some bytes to be recorded, in runs for which the journal has room.
+
+    Ends before the first one that finds none.  Each run is to be recorded before the next one is asked for.
+    """
+    at, most = 0, REMOVE_RUN_MAX
+    while at < len(items):
+        run = items[at : at + most]
+        nbytes = sum(map(need, run))
+        if (len(run) == 1 or nbytes <= state.journal.reserved_bytes) and has_room(state, queue, nbytes):
+            yield run
+            at += len(run)
+        elif len(run) == 1:
+            return
+        else:
+            most = len(run) // 2
+
+
+def has_room(state: State, queue: Queue, nbytes: int) -> bool:
+    """Whether the journal has room for removals from a queue; a commit has reserved all of its room beforehand."""
+    if not (nbytes and queue.durable) or state.atomic:
+        return True
+    try:
+        state.journal.reserve(nbytes + _RECORD_BYTES, essential=True)
+    except JournalFull:
+        return False
+    return True
+
+
+def stays(state: State, queue: Queue, id: int) -> None:
+    """Report that the journal has no room for the removal of a message; once until it has room for new ones again."""
+    if not state.full_told:
+        state.full_told = True
+        state.report("move.disk_full", queue=queue.name, message=id)
+
+
+def removal_bytes_of(stored: list[Message]) -> int:
+    """The bytes of one record of the removal of these messages, which are stored."""
+    return _RECORD_BYTES + REMOVAL_BYTES * len(stored) if stored else 0
+
+
+def removal_bytes(message: Message) -> int:
+    """The bytes of a message's removal from a durable queue in the journal."""
+    return REMOVAL_BYTES if message.segment else 0
+
+
+def remove(
+    state: State, queue: Queue, messages: list[Message], reason: RemovalReason, *, recorded: bool = True
+) -> None:
+    """Record that these messages have left the queue, and forget them.
+
+    Not `recorded`: they leave with the queue, whose deletion is the record of that.
+    """
     if queue.states:
         for message in messages:
             queue.states.pop(message.id, None)
@@ -35,11 +101,16 @@ def remove(state: State, queue: Queue, messages: list[Message], reason: RemovalR
             queue.stored -= len(stored)
             if queue.journalled:
                 queue.journalled.difference_update(stored)
-            journal = state.journal
-            if not queue.deleted:  # a transaction that outlived the queue may settle it
-                journal.ensure_defined(queue.id)
-            journal.add(record.removed(queue.id, reason, stored))
+            if recorded:
+                record_removed(state, queue, stored, reason)
     _forget(state, messages)
+
+
+def record_removed(state: State, queue: Queue, ids: list[int], reason: RemovalReason) -> None:
+    """Record that stored messages have left a durable queue."""
+    if not queue.deleted:  # a transaction that outlived the queue may settle it
+        state.journal.ensure_defined(queue.id)
+    state.journal.add(record.removed(queue.id, reason, ids))
 
 
 def take_reserved(queue: Queue, messages: list[Message]) -> dict[Reservation, list[Message]]:

@@ -171,6 +171,9 @@ class State:
     paged: dict[Queue, None] = field(default_factory=dict)
     paged_expiries: Timetable[int, tuple[Queue, Chunk]] = field(default_factory=Timetable)
 
+    #: The full disk keeps messages from leaving, which has been reported.
+    full_told: bool = False
+
     # Totals since the start, including those of deleted queues and addresses: totals never decrease.
     unrouted: int = 0
     dropped: int = 0

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 from broker.engine import Engine, MessageRange
-from broker.engine.model.errors import NotFound, WrongState
+from broker.engine.model.errors import DiskFull, NotFound, WrongState
 from broker.sessions.links.model import Link, LinkSettings, Route, State, is_due
+from store.counted import counted
 
 #: The error if a connection ends without a reason, after the login and before.
 _LOST: Final = "the connection was lost"
@@ -93,7 +94,8 @@ class Links:
     def resolve(self, name: str, route_name: str, *, discard: bool) -> int:
         """End the doubt of a route: send what is held again, or `discard` it as delivered; how many messages it was.
 
-        Raises NotFound, WrongState, NotReadable: the disk cannot be read for now, and the rest stays in doubt.
+        Raises NotFound, WrongState; NotReadable or DiskFull: the disk cannot be read or written for now, and the rest
+        stays in doubt.
         """
         link = self.find(name)
         route = link.routes.get(route_name)
@@ -109,12 +111,17 @@ class Links:
         return messages
 
     def _discard(self, route: Route) -> int:
-        """Remove the messages that a route holds, at most its window.  Returns how many there still were."""
+        """Remove the messages that a route holds, at most its window.  Returns how many there still were.
+
+        Raises DiskFull.
+        """
         queue, held = self._engine.queues.get(route.settings.local), tuple(sorted(route.doubtful))
         removed = 0
         while queue is not None and held:
             step = self._engine.messages.discard(queue, MessageRange(ids=held))
             removed, held = removed + step.moved, held[step.looked_at :]
+            if DiskFull.code in step.refused:
+                raise DiskFull(f"the journal has no room: {counted(removed, 'message')} removed, not all: try again")
         return removed
 
     def due(self) -> list[Link]:

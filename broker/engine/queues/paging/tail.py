@@ -19,6 +19,7 @@ from broker.engine.model.message import Message
 from broker.engine.queues.backlog import PRIORITIES
 from broker.engine.queues.paging.fold import Rows
 from store.pages import SCRATCH_FIRST
+from store.record import REMOVAL_BYTES
 
 if TYPE_CHECKING:
     from broker.engine.queues.address import Address
@@ -116,6 +117,10 @@ class Chunk:
         if self.count == len(sizes):
             return list(range(len(sizes)))
         return [row for row, size in enumerate(sizes) if size]
+
+    def removal_bytes(self, row: int) -> int:
+        """The bytes of a row's removal in the journal; a message without a place may be stored there."""
+        return REMOVAL_BYTES if self.segments[row] < SCRATCH_FIRST else 0
 
     def due(self, now: int) -> list[int]:
         """The rows of expired messages."""

@@ -6,7 +6,6 @@ import heapq
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from operator import itemgetter
 from typing import Final
 
@@ -14,16 +13,11 @@ from broker.engine.model.message import Message
 from broker.engine.queues.paging.rows import Row, claim, noted_in_memory, read, read_notes, unwatch
 from broker.engine.queues.paging.tail import Chunk, Tail
 from broker.engine.queues.queue import Queue
-from broker.engine.queues.removal import remove
+from broker.engine.queues.removal import in_steps, record_removed, remove
 from broker.engine.queues.state import State
 from broker.engine.queues.stored import Noted
-from store import record
-from store.errors import JournalFull
 from store.pages import SCRATCH_FIRST
 from store.record import RemovalReason
-
-#: The most messages in one record of removals.
-REMOVE_RUN_MAX: Final = 8192
 
 #: Messages in memory that a step looks at for each on disk: one on disk costs some five times as much.
 MEMORY_PART: Final = 4
@@ -221,62 +215,59 @@ def take(state: State, queue: Queue, message: Message) -> bool:
     return True
 
 
-def clear(state: State, queue: Queue, reason: RemovalReason, most: int | None = None) -> int:
-    """Remove all messages in the tail, or about `most` in whole chunks, by name, unread; returns how many."""
+def clear(state: State, queue: Queue, reason: RemovalReason, most: int | None = None, *, deleting: bool = False) -> int:
+    """Remove all messages in the tail, or about `most` in whole chunks, by name, unread; returns how many.
+
+    Those for whose removals the journal has no room stay; if their queue is being deleted (`deleting`), they leave with
+    it.
+    """
     tail = queue.tail
     if tail is None:
         return 0
     before = tail.messages
     left = before if most is None else most
-    run: list[Chunk] = []
-    rows = 0
     for chunk in [*tail.chunks(), *tail.damaged]:
         if left <= 0:
             break
         left -= chunk.count
-        run.append(chunk)
-        rows += chunk.count
-        if rows >= REMOVE_RUN_MAX:
-            _clear_run(state, queue, tail, run, reason)
-            run, rows = [], 0
-    if run:
-        _clear_run(state, queue, tail, run, reason)
+        for rows in in_steps(state, queue, chunk.rows(), chunk.removal_bytes):
+            _clear_rows(state, queue, chunk, list(rows), reason)
+        if chunk.count:
+            if not deleting:
+                break
+            _clear_rows(state, queue, chunk, chunk.rows(), reason, recorded=False)
     return before - tail.messages
 
 
-def begin_removals(state: State, queue: Queue, count: int) -> None:
-    """Let a long journal entry end before this number of removals."""
-    if queue.durable and not state.atomic:
-        with suppress(JournalFull):  # a removal is never refused
-            state.journal.reserve(8 * count, essential=True)
-
-
-def _clear_run(state: State, queue: Queue, tail: Tail, run: list[Chunk], reason: RemovalReason) -> None:
-    begin_removals(state, queue, sum([chunk.count for chunk in run]))
+def _clear_rows(
+    state: State, queue: Queue, chunk: Chunk, rows: list[int], reason: RemovalReason, *, recorded: bool = True
+) -> None:
+    assert queue.tail is not None, "its chunk is cleared"
     ids: list[int] = []
     by_segment: Counter[int] = Counter()
     kept: list[Message] = []
-    for chunk in run:
-        for row in chunk.rows():
-            segment = chunk.segments[row]
-            if not segment:
-                assert chunk.kept is not None, "a message without a place is in memory"
-                kept.append(chunk.kept[row])
-                continue
-            by_segment[segment] += 1
-            if segment < SCRATCH_FIRST:
-                ids.append(chunk.ids[row])
-            queue.states.pop(chunk.ids[row], None)
+    for row in rows:
+        segment = chunk.segments[row]
+        if not segment:
+            assert chunk.kept is not None, "a message without a place is in memory"
+            kept.append(chunk.kept[row])
+            continue
+        by_segment[segment] += 1
+        if segment < SCRATCH_FIRST:
+            ids.append(chunk.ids[row])
+        queue.states.pop(chunk.ids[row], None)
+    if len(rows) == chunk.count:
         unwatch(state, chunk)
-        tail.take(chunk)
+        queue.tail.take(chunk)
+    else:
+        queue.tail.drop(chunk, rows)
     if ids and queue.durable:
         queue.stored -= len(ids)
-        if not queue.deleted:
-            state.journal.ensure_defined(queue.id)
-        state.journal.add(record.removed(queue.id, reason, ids))
+        if recorded:
+            record_removed(state, queue, ids, reason)
     for segment, count in by_segment.items():
         if segment >= SCRATCH_FIRST:
             state.pages.release(segment, count)
             continue
         state.journal.refer(segment, released=count)
-    remove(state, queue, kept, reason)
+    remove(state, queue, kept, reason, recorded=recorded)

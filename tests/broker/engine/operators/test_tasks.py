@@ -28,7 +28,16 @@ from broker.engine.model.errors import (
 from broker.engine.model.message import Message, PropertyView, RoutingType
 from broker.engine.model.task import STEERING, Task, TaskKind, TaskRequest, TaskState, TaskVerb, read_task
 from broker.engine.operators.administration import NewQueue
-from broker.engine.operators.tasks import ACTIVE_MAX, ENDED_KEPT, IDS_MAX, OTHER_TARGETS, RATE_MAX, TARGETS_MAX
+from broker.engine.operators.tasks import (
+    ACTIVE_MAX,
+    ENDED_KEPT,
+    FULL_RETRY_MS,
+    FULL_TRIES_MAX,
+    IDS_MAX,
+    OTHER_TARGETS,
+    RATE_MAX,
+    TARGETS_MAX,
+)
 from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench, EngineBroker, fill
 from tests.simulation.world import accounts, check_accounts, check_counters, journal_directory, reasons, small
@@ -360,19 +369,31 @@ def test_another_queue_that_takes_the_name_is_left_alone(bench: Bench) -> None:
 
 def test_a_full_journal_pauses_a_task_which_can_be_resumed() -> None:
     bench = Bench(running=EngineBroker(small(retained=False), files=SimFiles(capacity=100 << 10)))
+    bench.sent("keeps every segment", b"")
     dead(bench, "a", 30, head=b"padding:%s\n" % (b"x" * 500))
-    ballast = fill(bench, "b")
+    fill(bench, "b")
     task = done(bench, RETRY)
+    assert not bench.broker.reported("task.stuck"), "the steps before may yet make room"
+    bench.broker.advance((FULL_TRIES_MAX + 1) * FULL_RETRY_MS)
     assert task.state is TaskState.PAUSED
     assert "no room" in task.why
     assert task.progress.refused == {}
     (stuck,) = bench.broker.reported("task.stuck")
     assert stuck == {"task": task.id, "kind": "retry", "queue": "DLQ", "error": task.why}
-    bench.ack(bench.take("b"), *ballast)
-    for _ in range(5):  # the room comes back segment by segment
-        if task.state is TaskState.PAUSED:
-            bench.enter().tasks.steer(task, TaskVerb.RESUME)
-        bench.broker.advance(60_000)
+    bench.broker.files.capacity = None
+    bench.broker.advance(60_000)
+    bench.enter().tasks.steer(task, TaskVerb.RESUME)
+    bench.broker.advance(60_000)
+    assert (task.state, task.progress.moved, task.progress.refused) == (TaskState.COMPLETED, 30, {})
+
+
+def test_on_a_full_journal_each_step_of_a_task_may_make_room_for_the_next() -> None:
+    bench = Bench(running=EngineBroker(small(retained=False), files=SimFiles(capacity=100 << 10)))
+    dead(bench, "a", 30, head=b"padding:%s\n" % (b"x" * 500))
+    fill(bench, "b")
+    task = done(bench, RETRY)
+    assert not task.state.ended
+    bench.broker.advance(5 * FULL_RETRY_MS)
     assert (task.state, task.progress.moved, task.progress.refused) == (TaskState.COMPLETED, 30, {})
 
 

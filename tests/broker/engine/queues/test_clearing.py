@@ -6,7 +6,7 @@ import pytest
 
 from broker.engine.delivery import redelivery
 from broker.engine.model.errors import AlreadyInUse, NotFound
-from broker.engine.queues.paging import upkeep
+from broker.engine.queues.removal import REMOVE_RUN_MAX
 from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench
 from tests.broker.engine.queues.paging.backlogs import PAGING, settled
@@ -42,7 +42,7 @@ def test_purge_takes_what_waits() -> None:
 
 
 def test_purge_of_more_than_one_record() -> None:
-    count = 2 * upkeep.REMOVE_RUN_MAX + 1
+    count = 2 * REMOVE_RUN_MAX + 1
     bench = Bench(segment_bytes=4 << 20, engine_limits={"purge_step_max": count})
     bench.sent("a", *[b"x"] * count)
     assert bench.purge("a") == count
