@@ -21,7 +21,7 @@ from broker.engine.publish.send import Send
 from broker.engine.queues import arrival
 from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.queue import Queue
-from broker.engine.queues.removal import consume, settle_acknowledged
+from broker.engine.queues.removal import consume, removal_bytes_of, settle_acknowledged
 from broker.engine.queues.state import NO_WAY_BACK, State
 from store.record import DeadLetterReason
 
@@ -44,8 +44,10 @@ class Settlement:
     def bytes_needed(self) -> int:
         """The most bytes of journal that it may need, if all that it returns as failed dies."""
         stored = [message for message in self.messages if message.segment]
+        if self.how is None:
+            return removal_bytes_of(stored)
         need = size_of(stored)
-        if self.how is not None and self.how.failed:
+        if self.how.failed:
             notes = self.how.notes or {}
             noted = move.bytes_noted(stored) + len(annotation.encode(notes)) * len(stored)
             need += move.COPY_OVERHEAD_BYTES * len(stored) + noted
@@ -188,8 +190,9 @@ def _check(state: State, transaction: Transaction) -> None:
         sending.check_routed(state, send, send.messages)
         if send.messages[0].header.durable:
             need += sending.needed(send.address, send.messages)
-    if need:
-        arrival.reserve_bytes(state, need, essential=False)
+    consumes = not transaction.sends and all(settlement.how is None for settlement in transaction.settlements)
+    if need and not consumes:  # what was consumed is never refused, in a transaction or not
+        arrival.reserve_bytes(state, need, essential=not transaction.sends)
 
 
 def _perform(state: State, transaction: Transaction) -> None:

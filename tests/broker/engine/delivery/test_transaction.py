@@ -155,6 +155,20 @@ def test_on_a_full_disk_it_is_refused_as_a_whole() -> None:
     assert len(bench.bodies("b")) == 20, "what is not durable needs no room"
 
 
+def test_on_a_full_disk_what_is_only_consumed_is_never_refused() -> None:
+    """Large messages, whose removals are small."""
+    bench = Bench(running=SimBroker(small(retained=False), files=SimFiles(capacity=96 << 10)))
+    bench.sent("keeps every segment", b"")
+    sent = len(fill(bench, "a"))
+    taker = bench.take("a")
+    tx = bench.begin()
+    bench.ack(taker, *taker.taken, tx=tx)
+    assert len(taker.taken) == sent
+    bench.commit(tx)
+    assert bench.broker.confirms
+    assert bench.restart().queue("a").message_count == 0
+
+
 @pytest.mark.parametrize("requeue", [False, True])
 @pytest.mark.parametrize(("count", "noted"), [(200, 0), (9, 30_000)])
 def test_dead_letters_need_room_for_what_is_noted_of_their_death(requeue: bool, count: int, noted: int) -> None:
