@@ -54,6 +54,7 @@ class Consumers:
                 access=request.access,
                 forwards=request.forwards,
                 link=request.link,
+                exclusive=request.exclusive,
                 on_demand=request.on_demand,
             )
             if request.reserve is not None and not queue.non_destructive:

@@ -106,7 +106,7 @@ def _subscription(state: State, address: Address, filter: Filter | None, request
         others = request.filtered and queue.creator != access.user  # it may hold messages this user may not read
         if others or not access.sees(queue.address.name, queue.name, durable=queue.durable):
             raise AlreadyInUse(f"subscription {name} belongs to another client: choose another name")
-        if request.exclusive and queue.consumers:
+        if queue.consumers and (request.exclusive or queue.consumers[0].exclusive):
             raise AlreadyInUse(f"subscription {name} has its only consumer already")
         different = differences(queue.attributes, request.asked)
         if _is_same(queue, address, filter, request.no_local) and not different:

@@ -108,6 +108,7 @@ class Consumer:
     access: Access = UNRESTRICTED
     forwards: bool = False  # messages it acknowledges are with another broker now: they leave as FORWARDED
     link: str = ""  # the name of the link that it reads for
+    exclusive: bool = False  # the only consumer of its subscription: others are refused
     on_demand: bool = False  # another broker's link, which fetches for consumers waiting there
     credit: int = 0
     settled: int = 0  # messages acknowledged

@@ -116,6 +116,17 @@ def test_shared_ones(
     assert names(broker) == ({queue} if stays else set())
 
 
+@pytest.mark.parametrize("first", [(), ("shared",)])
+def test_the_only_consumer_of_a_subscription_shares_it_with_nobody(client: AmqpSim, first: tuple[str, ...]) -> None:
+    """JMS 2.0, 8.3.3: else each of them would get half of the messages."""
+    client.receiver("news", "topic", *first, name="sub", **DURABLE)
+    other = () if first else ("shared",)
+    link = client.receiver("news", "topic", *other, name="sub|2" if other else "sub", **DURABLE)
+    assert client.refused(link).condition == "amqp:resource-locked"
+    publish(client, "1", "2")
+    assert client.bodies() == ["1", "2"]
+
+
 def test_a_queue_wins_over_its_capability_only_if_it_can() -> None:
     _, client = started({"match": "q", "auto-create-addresses": False})
     assert client.refused(client.receiver("q", "queue")).condition == "amqp:not-found"
