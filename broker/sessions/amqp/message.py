@@ -44,10 +44,11 @@ _OBEYED_ROUTING: Final = b"x-opt-routing-type"
 _OPTIONAL: Final = b"x-opt-"
 _OF_LINKS: Final = PREFIX.encode()
 
-_SCHEDULES: Final = (DELIVERY_TIME, DELIVERY_DELAY)
-
 #: Annotations of ActiveMQ Classic for repeated delivery, which this broker does not support.
 _REPEATING: Final = ("x-opt-delivery-cron", "x-opt-delivery-period", "x-opt-delivery-repeat")
+
+#: Annotations that are not passed on; a delivery time is, as receivers may ask for it.
+_DELAYS: Final = (DELIVERY_DELAY, *_REPEATING)
 
 _ROUTINGS: Final = {0: RoutingType.MULTICAST, 1: RoutingType.ANYCAST}
 
@@ -155,7 +156,7 @@ def _special_head(payload: bytes, bare: bytes, *, noted: bool, decides: bool) ->
 
 
 def _apply_annotations(broker_annotations: BrokerAnnotations, annotations: dict[object, object]) -> bytes:
-    """Obey annotations.  Returns the section without those of a schedule, which are not forwarded.
+    """Obey annotations.  Returns the section without delays: whoever forwards the message would delay it again.
 
     Raises DecodeError for repeated delivery.
     """
@@ -163,7 +164,7 @@ def _apply_annotations(broker_annotations: BrokerAnnotations, annotations: dict[
         if annotations.get(name):
             why = f"{name} asks for repeated delivery, which is not supported; a message is delivered once, after"
             raise Unacceptable(NOT_IMPLEMENTED, f"{why} {DELIVERY_DELAY} or at {DELIVERY_TIME}.")
-    time, delay = (annotations.get(name) for name in _SCHEDULES)
+    time, delay = (annotations.get(name) for name in (DELIVERY_TIME, DELIVERY_DELAY))
     if isinstance(time, int):
         broker_annotations.scheduled_time = min(max(time, 0), TIME_MAX)
     if isinstance(delay, int):
@@ -171,7 +172,7 @@ def _apply_annotations(broker_annotations: BrokerAnnotations, annotations: dict[
     routing = annotations.get(ROUTING_TYPE)
     if isinstance(routing, int):
         broker_annotations.routing_type = _ROUTINGS.get(routing)
-    left = {name: value for name, value in annotations.items() if name not in _SCHEDULES + _REPEATING}
+    left = {name: value for name, value in annotations.items() if name not in _DELAYS}
     return encode_annotations(MESSAGE_ANNOTATIONS, left)
 
 

@@ -411,6 +411,20 @@ def test_scheduled_and_expiring(broker: SimBroker, client: AmqpSim) -> None:
     assert (delivery.body, delivery.message.message_annotations) == ("later", {})
 
 
+def test_when_a_message_was_to_be_delivered_is_told_to_its_receiver(broker: SimBroker, client: AmqpSim) -> None:
+    """JMS 2.0, 3.4.13: the receiver reads the time that the sender has set."""
+    time = broker.engine.now + 100
+    annotations: dict[object, object] = {"x-opt-delivery-time": time, "x-opt-delivery-delay": 50, "x-opt-other": 1}
+    client.send(
+        client.sender("a", "queue"), message("later", annotations=encode_annotations(MESSAGE_ANNOTATIONS, annotations))
+    )
+    client.receiver("a")
+    assert client.take() == []
+    broker.advance(100)
+    [delivery] = client.take()
+    assert delivery.message.message_annotations == {"x-opt-delivery-time": time, "x-opt-other": 1}
+
+
 @pytest.mark.parametrize("name", ["x-opt-delivery-cron", "x-opt-delivery-period", "x-opt-delivery-repeat"])
 def test_a_schedule_that_repeats_is_rejected(client: AmqpSim, name: str) -> None:
     """ActiveMQ Classic's; once is what this broker does."""
