@@ -28,8 +28,8 @@ SPARK_HOME: Final = Path(pyspark.__file__).parent
 #: How long a process may take to say what is waited for, in seconds: many times what it needs on a busy machine.
 PATIENCE_S: Final = 60.0
 
-#: For what lives for seconds: the quick compiler only, and a collector without threads.
-QUICK: Final = f"{BRIEF_OPTIONS} -XX:+UseSerialGC"
+#: For what lives for seconds: the quick compiler only, a collector without threads, Spark's code is not verified.
+QUICK: Final = f"{BRIEF_OPTIONS} -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 
 #: The settings of applications: as little as the data needs, and two executors.
 CONF: Final = BRIEF_DEFAULTS | {

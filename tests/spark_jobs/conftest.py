@@ -10,14 +10,15 @@ import pytest
 
 from store.decode import UNSTATED, Opened
 from tests.spark_jobs.audits import journals
+from tests.spark_jobs.cluster import QUICK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Small journals on two cores: little heap, a collector without threads, one partition of what is sorted or grouped.
+#: Small journals on two cores: little heap, a quick start, one partition of what is sorted or grouped.
 CONF: Final = {
     "spark.driver.memory": "512m",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": QUICK,
     "spark.sql.shuffle.partitions": "1",
 }
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Final
 
 import pyspark
@@ -152,6 +154,27 @@ def test_only_a_local_spark_is_kept_to_loopback(
     if variable is not None:
         monkeypatch.setenv(variable, "something")
     assert ("SPARK_LOCAL_IP" in _environment(asked, master)) == local
+
+
+def _terminated() -> None:
+    with jvm.terminated_in_order(), contextlib.ExitStack() as stack:
+        stack.push(jvm.end_after_interrupt)
+        os.kill(os.getpid(), signal.SIGTERM)
+        signal.pause()
+
+
+def test_sigterm_to_this_process_alone_ends_java_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java ends when its standard input does, like what stands for it here; until then the block is not left."""
+    before = signal.getsignal(signal.SIGTERM)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as java:
+        monkeypatch.setattr("pyspark.SparkContext._gateway", SimpleNamespace(proc=java))
+        monkeypatch.setattr("pyspark.SparkContext._jvm", object())
+        with pytest.raises(SystemExit) as ended:
+            _terminated()
+        assert java.returncode == 0
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert (pyspark.SparkContext._gateway, pyspark.SparkContext._jvm) == (None, None)
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_the_environment_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
