@@ -28,6 +28,9 @@ MODES: Final = ("FAILFAST", "PERMISSIVE")
 #: The selection without options.
 EVERYTHING: Final = Selection()
 
+#: The highest message id that the columns can hold.
+ID_MAX: Final = (1 << 63) - 1
+
 #: The value of `fromPosition` for a stream of only new records.
 LATEST: Final = "latest"
 
@@ -143,7 +146,7 @@ def _conditions(options: Mapping[str, str]) -> tuple[Condition, ...]:
     found = [Condition(name) for name in columns]
     ids = options.get("messageids")
     if ids is not None:
-        found.append(Condition("message_id", tuple(_number("messageIds", id) for id in _words(ids))))
+        found.append(Condition("message_id", tuple(_id("messageIds", id) for id in _words(ids))))
     return tuple(found)
 
 
@@ -200,6 +203,13 @@ def _number(name: str, text: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise BadOption(f"{name}={text}: not a whole number of at least 0")
     return int(text)
+
+
+def _id(name: str, text: str) -> int:
+    number = _number(name, text)
+    if number > ID_MAX:
+        raise BadOption(f"{name}={text}: ids are at most {ID_MAX}")
+    return number
 
 
 def _positive(name: str, text: str) -> int:

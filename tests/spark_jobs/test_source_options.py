@@ -118,6 +118,7 @@ def test_streams() -> None:
         ({"keepBelow": "5"}, "keepbelow: view=records has no such option"),
         ({"view": "segments", "types": "message"}, "types: view=segments has no such option"),
         ({"messageIds": "4,x"}, "messageIds=x: not a whole number of at least 0"),
+        ({"messageIds": f"4,{1 << 63}"}, f"messageIds={1 << 63}: ids are at most {(1 << 63) - 1}"),
         ({"notNull": "user, hue"}, "notNull=hue: possible values are broker_id"),
         ({"view": "segments", "messageIds": "4"}, "messageids: view=segments has no such option"),
         ({"view": "segments", "mode": "FAILFAST"}, "mode: view=segments has no such option"),
