@@ -122,11 +122,11 @@ def dead_letters(spark: SparkSession, snapshot: Snapshot, options: Options) -> R
 
 def _deaths(journal: Journal, read: DataFrame) -> DataFrame:
     """One row per death: its `outcome` and `replay_outcome`, how long it `took` (ms), and its first id (`root`)."""
-    columns = ("message_id", "origin_message_id", "queue_ids", "annotations")
+    columns = ("message_id", "origin_message_id", "queue_ids", "annotations", "segment")
     first_id = F.get_json_object("annotations", _FIRST_ID).try_cast("bigint")
     messages = journal.records(("message",), columns, not_null=("origin_message_id",))
     told = messages.withColumn("first", first_id).withColumn("origin_queue", origin_queue())
-    moved = journal.keep(told.drop("annotations"))
+    moved = journal.keep(_connected(journal, told.drop("annotations")))
     removed = journal.records(("removed",), ("message_id", "queue_id", "position", "reason"))
     gone = read.where(F.col("record_type") == "queue-deleted")
     known = journal.keep(outcomes(moved, removed, gone))
@@ -151,6 +151,18 @@ def _deaths(journal: Journal, read: DataFrame) -> DataFrame:
 def origin_queue() -> Column:
     """The queue that a moved message was on, by its annotations: the journal knows no non-durable queue."""
     return F.get_json_object("annotations", _ORIGIN_QUEUE)
+
+
+def _connected(journal: Journal, moved: DataFrame) -> DataFrame:
+    """Messages with a column for whether the journal tells of all that they did (Snapshot.broken_off)."""
+    connected = ~F.col("segment").isin(*journal.snapshot.broken_off)
+    found = moved.withColumn("connected", connected)
+    if not journal.snapshot.broken_off:
+        return found
+    copied = journal.records(("copied",), ("segment", "message_id"), not_null=("origin_message_id",))
+    again = copied.where(connected).select("message_id").distinct().withColumn("copied", F.lit(True))
+    joined = found.join(again, "message_id", "left")
+    return joined.withColumn("connected", F.col("connected") | F.col("copied").isNotNull()).drop("copied")
 
 
 def _outcome() -> Column:
@@ -226,7 +238,7 @@ def _problems(row: dict[str, int]) -> tuple[str, ...]:
         "died again": ("dead letter", "brought back and died again"),
         "unknown outcome": (
             "dead letter",
-            "cannot be followed: the new message is not in the part of the journal that was read",
+            "cannot be followed: what became of the new message is not in the part of the journal that was read",
         ),
         KILLED: ("message", "killed and lost: there was no dead-letter address"),
     }

@@ -120,10 +120,12 @@ def _expired(journal: Journal, read: DataFrame) -> DataFrame:
 def _overdue(journal: Journal, read: DataFrame, end: int) -> DataFrame:
     """Messages on a queue that had already expired at the end of the part that was read.
 
-    For messages that were copied forward, the copy may be the only record.
+    For messages that were copied forward, the copy may be the only record.  A message in a segment that broke off is
+    only still there if there is a copy of it behind (Snapshot.broken_off).
     """
-    columns = ("message_id", "queue_ids", "address", "expiration")
+    columns = ("segment", "message_id", "queue_ids", "address", "expiration")
     brief = journal.records(("message", "copied"), columns, not_null=("expiration",))
+    brief = brief.where(~F.col("segment").isin(*journal.snapshot.broken_off))
     brief = journal.addressed(brief.where(F.col("expiration") <= F.timestamp_millis(F.lit(end))))
     entered = brief.select(F.explode("queue_ids").alias("queue_id"), "message_id", "address", "expiration").distinct()
     removed = journal.records(("removed",), ("queue_id", "message_id"))

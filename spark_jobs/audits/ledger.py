@@ -71,7 +71,7 @@ class LedgerOptions(Options):
 def ledger(spark: SparkSession, snapshot: Snapshot, options: LedgerOptions) -> Result:
     """Run the audit.  Raises BadBalance, BadComparison, NoSuchAddress, OSError."""
     opened = None if options.opening is None else _open(options.opening, snapshot)
-    with Journal(spark, snapshot, options, _bounds(options, opened, snapshot)) as journal:
+    with Journal(spark, snapshot, options, _bounds(options, opened, snapshot), connected=True) as journal:
         return Ledger(journal, options, opened).result()
 
 

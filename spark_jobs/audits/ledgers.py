@@ -100,10 +100,13 @@ def ledgers(spark: SparkSession, snapshots: Sequence[Snapshot], options: LedgerO
     """
     check_several(options)
     with ExitStack() as stack:
-        journals = [stack.enter_context(Journal(spark, snapshot, options)) for snapshot in snapshots]
-        drawn = [Ledger(journal, options, None) for journal in journals]
+        whole, connected = (
+            [stack.enter_context(Journal(spark, each, options, connected=part)) for each in snapshots]
+            for part in (False, True)
+        )
+        drawn = [Ledger(journal, options, None) for journal in connected]
         parts = {_label(each): ledger.result() for each, ledger in zip(snapshots, drawn, strict=True)}
-        passed = _passed(drawn, [part.coverage for part in parts.values()], options.top)
+        passed = _passed(whole, drawn, [part.coverage for part in parts.values()], options.top)
     labels = {snapshot.broker_id: _label(snapshot) for snapshot in snapshots}
     covered = _together([part.coverage for part in parts.values()])
     summed = _summed(parts.values())
@@ -172,17 +175,16 @@ class _Passed:
         ]
 
 
-def _passed(drawn: Sequence[Ledger], covered: Sequence[Coverage], top: int) -> _Passed:
-    """The messages that links transferred between the journals of these ledgers."""
-    journals = [ledger.journal for ledger in drawn]
+def _passed(journals: Sequence[Journal], drawn: Sequence[Ledger], covered: Sequence[Coverage], top: int) -> _Passed:
+    """The messages that links transferred between the journals, of which these are the ledgers."""
     keep = journals[0].keep
     crossings = keep(passage.crossings(journals))
     queues = keep(passage.link_queues(crossings))
     present = keep(_present(drawn))
     open_ = keep(crossings.where(~passage.is_simple()))
     books = [
-        Books(each.broker_id, each.last_time, max((gap.until for gap in ledger.journal.snapshot.trimmed), default=0))
-        for each, ledger in zip(covered, drawn, strict=True)
+        Books(each.broker_id, each.last_time, max((gap.until for gap in journal.snapshot.trimmed), default=0))
+        for each, journal in zip(covered, journals, strict=True)
     ]
     judged = keep(passage.judged(open_, passage.known(journals, open_, present, queues), books))
     brokers = F.array_sort(F.array_distinct(F.transform("taken", lambda each: each["broker"]))).alias("brokers")

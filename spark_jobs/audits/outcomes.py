@@ -26,12 +26,13 @@ HOPS_MAX: Final = 16
 
 
 def outcomes(messages: DataFrame, removed: DataFrame, gone: DataFrame) -> DataFrame:
-    """The columns (message_id, outcome) of messages (message_id, queue_ids).
+    """The columns (message_id, outcome) of messages (message_id, queue_ids, connected).
 
     `removed` has the departures (message_id, queue_id, position, reason), also of other messages; `gone` has the
-    deleted queues (queue_id).
+    deleted queues (queue_id).  What became of messages that are not `connected` is unknown if they did not visibly
+    leave.
     """
-    pairs = messages.select("message_id", F.explode("queue_ids").alias("queue_id"))
+    pairs = messages.select("message_id", F.explode("queue_ids").alias("queue_id"), "connected")
     left = (
         removed.join(pairs, ["message_id", "queue_id"])
         .groupBy("message_id", "queue_id")
@@ -42,10 +43,17 @@ def outcomes(messages: DataFrame, removed: DataFrame, gone: DataFrame) -> DataFr
     waits = F.col("position").isNull() & F.col("deleted").isNull()
     return (
         ends.groupBy("message_id")
-        .agg(F.bool_or(waits).alias("waits"), F.max_by("reason", "position").alias("reason"))
+        .agg(
+            F.bool_or(waits).alias("waits"),
+            F.bool_or("connected").alias("connected"),
+            F.max_by("reason", "position").alias("reason"),
+        )
         .select(
             "message_id",
-            F.when(F.col("waits"), WAITING).otherwise(F.coalesce("reason", F.lit(DELETED))).alias("outcome"),
+            F.when(F.col("waits") & F.col("connected"), WAITING)
+            .when(F.col("waits"), UNKNOWN)
+            .otherwise(F.coalesce("reason", F.lit(DELETED)))
+            .alias("outcome"),
         )
     )
 

@@ -36,14 +36,24 @@ class NoSuchAddress(Exception):
 class Journal:
     """A pinned snapshot within bounds (by default, those of the options); every frame of it reads the same records.
 
+    `connected`: without the segments whose messages may have left out of sight (Snapshot.broken_off).
     As a context manager, it releases the kept frames at the end.
     """
 
-    def __init__(self, spark: SparkSession, snapshot: Snapshot, options: Options, bounds: Bounds | None = None) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        snapshot: Snapshot,
+        options: Options,
+        bounds: Bounds | None = None,
+        *,
+        connected: bool = False,
+    ) -> None:
         self.spark = spark
         self.options = options
         self._whole = snapshot
-        self.snapshot = snapshot.within(options.bounds if bounds is None else bounds)
+        within = snapshot.within(options.bounds if bounds is None else bounds)
+        self.snapshot = within.without_broken_off() if connected else within
         self._first = snapshot.segments[0] if snapshot.segments else None
         self._kept: list[DataFrame] = []
 

@@ -56,7 +56,7 @@ def trace(snapshot: Snapshot, message_id: int, options: Options) -> Result:
     ids = sorted(search.ids)[:IDS_MAX]
     summary: dict[str, Figure] = {"message": message_id, "ids": len(ids), "records": len(search.rows)}
     if search.rows:
-        summary["now"] = _end(search.rows, names)
+        summary["now"] = _end(search.rows, names, bounded.broken_off)
         summary |= _death(search.rows)
     lived = section("life", "What happened to it", life.table(names), beyond=life.beyond)
     read = coverage(bounded, search.damage)
@@ -144,9 +144,10 @@ def _damage(segment: Scanned, bounds: Bounds) -> Iterator[Damage]:
         yield Damage(segment.path, max(hole.offset, 0), hole.first_position, hole.records, hole.what)
 
 
-def _end(life: list[Row], names: dict[int, str]) -> str:
+def _end(life: list[Row], names: dict[int, str], broken_off: frozenset[int]) -> str:
     """Where the message is, or how it last left."""
-    places = {(row["message_id"], id) for row in life for id in (row["queue_ids"] or ())}
+    connected = (row for row in life if row["segment"] not in broken_off)
+    places = {(row["message_id"], id) for row in connected for id in (row["queue_ids"] or ())}
     removed = [row for row in life if row["record_type"] == "removed"]
     there = places - {(row["message_id"], row["queue_id"]) for row in removed}
     if there:

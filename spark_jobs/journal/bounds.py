@@ -10,8 +10,9 @@ from spark_jobs.journal.layout import Bools
 from spark_jobs.journal.segments import Gap
 from spark_jobs.journal.walk import UNKNOWN, Hole, Walk, inside
 
-#: How far a clock may have been set back, in ms, without a segment being left out wrongly.  This matters if no manifest
-#: has the times of a segment's entries, so that only the creation times of its neighbours are known.
+#: How far a clock may have been set back within a segment, in ms, without the segment being left out wrongly.  This
+#: matters if no manifest has the times of a segment's entries, so that only the creation times of its neighbours are
+#: known.  If these show that it was set back, no segment next to that is left out.
 CLOCK_SLACK_MS: Final = 3_600_000
 
 
@@ -59,13 +60,22 @@ class Bounds:
                 end = first + gap.records
                 first = first if self.from_position is None else max(first, self.from_position)
                 end = end if self.to_position is None else min(end, self.to_position)
-            last_time = gap.until + CLOCK_SLACK_MS if gap.until else None
-            if (end is None or first < end) and self.meet(first, end, gap.since - CLOCK_SLACK_MS, last_time):
+            if (end is None or first < end) and self.meet(first, end, *sealed_between(gap.since, gap.until)):
                 yield gap if end is None else replace(gap, first_position=first, records=end - first)
 
 
 #: No bound.
 UNBOUNDED: Final = Bounds()
+
+
+def sealed_between(since: int, until: int) -> tuple[int, int | None]:
+    """When entries may have been sealed that were written between the beginnings of two segments (0: unknown).
+
+    If the clock was set back in between, it may be any time.
+    """
+    if until and until < since:
+        return 0, None
+    return since - CLOCK_SLACK_MS, until + CLOCK_SLACK_MS if until else None
 
 
 def _furthest(of: Callable[[list[int]], int], one: int | None, other: int | None) -> int | None:

@@ -156,7 +156,11 @@ class Pinning:
                 self.notes.append(f"{copy.uri}: the list of needed segments in it cannot be read: {corrupt.what}")
             else:
                 self._named_by = number
-                self.leftovers = sorted(n for n in numbers if n < number and n not in self._named)
+                self.leftovers = [
+                    each.number
+                    for each in self._chosen.values()
+                    if each.live and each.number < number and each.number not in self._named
+                ]
             return
 
     # -- positions -----------------------------------------------------------------------------------------------------

@@ -17,10 +17,11 @@ from dataclasses import astuple, dataclass, fields, replace
 from typing import Any, Final
 
 from spark_jobs.journal import files
-from spark_jobs.journal.bounds import CLOCK_SLACK_MS, UNBOUNDED, Bounds
+from spark_jobs.journal.bounds import CLOCK_SLACK_MS, UNBOUNDED, Bounds, sealed_between
 from spark_jobs.journal.listing import Listing, NothingThere, look
 from spark_jobs.journal.pinning import Pinning
 from spark_jobs.journal.segments import Gap, OpenSegments, SegmentRef, Vanished
+from spark_jobs.journal.walk import UNKNOWN
 
 #: Bytes of segments in one partition: starting a task costs 20 to 80 ms, which is little compared to reading this much.
 #: A worker holds one partition in memory.
@@ -32,6 +33,9 @@ THREADS: Final = 16
 #: Maximum number of times that a journal is listed if segments vanish, or seem to be missing, meanwhile.  Each time, at
 #: least one more has vanished: a broker that removes segments this fast keeps nothing that could be audited.
 ATTEMPTS_MAX: Final = 50
+
+#: What is said of kept segments that a ledger cannot use.
+_BROKEN_OFF: Final = "kept, but the broker did not keep segments behind it"
 
 #: The version of a snapshot's JSON.
 _VERSION: Final = 1
@@ -57,8 +61,9 @@ class Snapshot:
     holes that must not exist: nothing can be proved about them.  `trimmed` are holes that the broker made itself, after
     all their messages had left.  `next_position` follows the last record.  `open_below`: ids below it may have been in
     use in a trimmed hole, 0 if there is none.  `torn_bytes`: the unfinished end of the newest segment, which is normal.
-    `leftovers` are the numbers of live segments that the broker no longer needs and will remove next.  `notes` are
-    messages for an operator.  `bounds`: the part of the segments to read.
+    `leftovers` are the numbers of live segments that the broker no longer needs: it will remove them next, or they are
+    in a copy of the journal that is older than the rest.  `notes` are messages for an operator.  `bounds`: the part of
+    the segments to read.
     """
 
     broker_id: str
@@ -77,6 +82,35 @@ class Snapshot:
     def bytes(self) -> int:
         """The number of bytes to read."""
         return sum(ref.limit for ref in self.segments)
+
+    @property
+    def broken_off(self) -> frozenset[int]:
+        """The numbers of trimmed segments in front of a hole that the broker made: retention was turned off after them.
+
+        They are kept or left over.  A message in them whose removal cannot be found may have left in the hole.  If it
+        did not, there is a copy of it in another segment, as all messages in them had left or were copied forward.
+        """
+        hole = max((gap.last_segment for gap in self.trimmed), default=0)
+        unneeded = {ref.number for ref in self.segments if ref.kept} | set(self.leftovers)
+        return frozenset(ref.number for ref in self.segments if ref.number in unneeded and ref.number < hole)
+
+    def without_broken_off(self) -> Snapshot:
+        """The snapshot with `broken_off` as parts of the holes."""
+        gone = self.broken_off
+        left = [
+            Gap(ref.uri, ref.number, ref.number, ref.first_position, ref.records, _BROKEN_OFF, ref.created, ref.created)
+            for ref in self.segments
+            if ref.number in gone
+        ]
+        holes: list[Gap] = []
+        for gap in sorted((*self.trimmed, *left), key=lambda each: each.first_segment):
+            if left and holes and holes[-1].last_segment + 1 == gap.first_segment:
+                holes[-1] = _joined(holes[-1], gap)
+            else:
+                holes.append(gap)
+        return replace(
+            self, segments=tuple(ref for ref in self.segments if ref.number not in gone), trimmed=tuple(holes)
+        )
 
     def to_json(self) -> str:
         """JSON for the option of a data source; see `from_json`.  Each directory is named once."""
@@ -129,16 +163,16 @@ class Snapshot:
         """Where the records of each segment may be (Bounds.meet), from what is known about it and its neighbours.
 
         A segment is begun after the previous one; its entries are sealed after that, and before the next one is begun.
+        If the clock was set back since the previous one was begun, it says nothing.
         """
         for before, ref, behind in zip((None, *self.segments), self.segments, (*self.segments[1:], None), strict=False):
             end, first_time, last_time = ref.next_first, ref.first_time, ref.last_time
             if end is None and behind is not None:
                 end = behind.first_position
-            if not first_time and before is not None:
-                first_time = before.created - CLOCK_SLACK_MS
-            if not last_time and behind is not None and behind.created:
-                last_time = behind.created + CLOCK_SLACK_MS
-            yield ref.first_position, end, first_time, last_time or None
+            since, until = sealed_between(ref.created, 0 if behind is None else behind.created)
+            if before is not None and before.created < ref.created:
+                since = min(since, before.created - CLOCK_SLACK_MS)
+            yield ref.first_position, end, first_time or since, last_time or until
 
     def partitions(self, target_bytes: int = PARTITION_BYTES) -> list[list[SegmentRef]]:
         """The segments in order, packed to at most `target_bytes` each; a larger segment is a partition of its own."""
@@ -151,6 +185,12 @@ class Snapshot:
             packed[-1].append(ref)
             room -= ref.limit
         return packed
+
+
+def _joined(one: Gap, behind: Gap) -> Gap:
+    """One hole of two, with no segment between them."""
+    records = UNKNOWN if UNKNOWN in (one.records, behind.records) else one.records + behind.records
+    return replace(one, last_segment=behind.last_segment, records=records, until=behind.until)
 
 
 def by_broker(paths: Sequence[str]) -> list[list[str]]:

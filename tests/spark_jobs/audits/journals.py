@@ -9,6 +9,7 @@ from bench.audit.books import Books
 from bench.audit.generate import generate
 from broker.engine.model.message import Message
 from broker.engine.moves.transfer import MessageRange
+from store.manifest import MANIFEST
 from store.retention import kept
 from store.segment import segment_number
 from tests.simulation.world import journal_directory, small
@@ -28,7 +29,9 @@ def generated(directory: Path, *, seed: int = 1, records: int = 4_000) -> Books:
 def dump(files: SimFiles, source: str, target: Path) -> Path:
     """A journal of a simulated disk, on the real one."""
     paths = [f"{source}/{name}" for name in files.list_dir(source) if segment_number(name)]
-    for path in [*paths, *kept(files, source)]:
+    paths += kept(files, source)
+    days = sorted({path.rpartition("/")[0] for path in paths} - {source})
+    for path in [*paths, *(f"{day}/{MANIFEST}" for day in days)]:
         place = target / path.removeprefix(f"{source}/")
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(files.read(path))
@@ -121,6 +124,55 @@ def hollow(directory: Path) -> Path:
     slow.ack(slow.messages()[-1])
     broker.run()
     return dump(broker.files, journal_directory(config), directory / "journal")
+
+
+def broken_off(directory: Path) -> SimBroker:
+    """A journal in `directory`/journal: retention was on, and was turned off.  Behind the kept segments is a hole.
+
+    While it was on, four messages came to `held`, two to `brief`, and two from `orders` died.  Within the hole two on
+    `held` were consumed, one of the dead letters, and one on `brief`, past its time; a consumer has the other one.
+    On `busy` messages came and went all the time.
+    """
+    broker = SimBroker(small(segment_bytes=SMALL_SEGMENT_BYTES))
+    sender, worker = broker.connect(), broker.connect()
+    worker.subscribe("/queue/orders", id="o")
+    for n in range(4):
+        sender.confirmed("/queue/held", b"%d" % n)
+    for n in range(2):
+        sender.confirmed("/queue/brief", b"%d" % n, expires=str(broker.now + 60_000))
+        sender.confirmed("/queue/orders", b"%d" % n)
+    for message in worker.messages():
+        worker.nack(message, requeue="false")
+    worker.drop()
+    _pass(broker, 80)
+    broker.shut_down()
+    config = small(segment_bytes=SMALL_SEGMENT_BYTES, retained=False)
+    broker = SimBroker(config, files=broker.files, now=broker.now + 1_000)
+    holder = broker.connect()
+    for queue in ("held", "brief", "DLQ"):
+        holder.subscribe(f"/queue/{queue}", id=queue, ack="client-individual")
+    first, second, *_ = messages = holder.messages()
+    broker.advance(70_000)
+    _pass(broker, 15)
+    brief, dead = ([each for each in messages if each.headers["subscription"] == name] for name in ("brief", "DLQ"))
+    for message in (first, second, brief[0], dead[0]):
+        holder.ack(message)
+    _pass(broker, 60)
+    dump(broker.files, journal_directory(config), directory / "journal")
+    return broker
+
+
+def _pass(broker: SimBroker, number: int) -> None:
+    """Messages come to `busy` and go."""
+    sender, busy = broker.connect(), broker.connect()
+    busy.subscribe("/queue/busy", id="b", ack="auto")
+    for n in range(number):
+        sender.confirmed("/queue/busy", b"%d" % n + bytes(500))
+        busy.messages()
+        broker.advance(100)
+    for client in (sender, busy):
+        client.drop()
+    broker.run()
 
 
 def _orders(broker: SimBroker, sender: SimClient, worker: SimClient) -> None:

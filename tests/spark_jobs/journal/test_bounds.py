@@ -131,6 +131,27 @@ def test_times_that_only_the_neighbours_tell() -> None:
     assert numbers(from_time=99 * DAY) == [5], "nobody knows when the last one ends"
 
 
+@pytest.mark.parametrize("jump", [400 * DAY, -400 * DAY])
+def test_a_clock_that_was_wrong_for_a_while_hides_nothing(tmp_path: Path, jump: int) -> None:
+    """It was put right between the beginnings of two segments, which tell it."""
+    made = write(tmp_path / "data", commits=30)
+    for change in (jump, DAY, DAY - jump):
+        made.station.now += change
+        made.run(30)
+    made.show()
+    without_manifests(made.data)
+    whole = truth(made.data)
+    lost = live(made.data)[1]
+    path_of(made.data, lost).unlink()
+    snapshot = pinned(made.data)
+    assert any(behind.created < ref.created for ref, behind in pairwise(snapshot.segments))
+    for known in whole.values():
+        for position, time in known.times:
+            bounded = snapshot.bounded(from_time=time, to_time=time + 1)
+            gaps = [gap for gap in bounded.missing if 0 <= position - gap.first_position < gap.records]
+            assert gaps or any(ref.number == known.number for ref in bounded.segments), known.number
+
+
 def test_a_segment_that_cannot_be_read_stays_where_it_may_matter() -> None:
     segments = (ref(1, 0, 10, DAY), ref(2, 10, None), ref(3, 30, 40, 3 * DAY))
     snapshot = Snapshot("ab", (), segments, next_position=40)
