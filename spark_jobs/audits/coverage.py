@@ -14,9 +14,10 @@ def coverage(snapshot: Snapshot, damage: Sequence[Damage] = ()) -> Coverage:
     refs, bounds = snapshot.segments, snapshot.bounds
     holes = [Damage(gap.uri, 0, gap.first_position, gap.records, gap.what) for gap in snapshot.missing]
     first = min((ref.first_position for ref in refs if ref.first_position != UNKNOWN), default=0)
-    last = [ref.last_time or ref.created for ref in refs]
+    # The last one in order: the clock may have been ahead once.
+    last_time = next((ref.last_time or ref.created for ref in reversed(refs) if ref.last_time or ref.created), 0)
     first_time = min((ref.first_time or ref.created for ref in refs if ref.created), default=0)
-    end, last_time = snapshot.next_position, max(last, default=0)
+    end = snapshot.next_position
     return Coverage(
         broker_id=snapshot.broker_id,
         paths=snapshot.journals,
