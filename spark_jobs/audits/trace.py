@@ -19,8 +19,10 @@ from spark_jobs.audits import history
 from spark_jobs.audits.coverage import coverage
 from spark_jobs.audits.history import ROWS_MAX, History, Row
 from spark_jobs.audits.options import Options
+from spark_jobs.journal import decode
+from spark_jobs.journal.batch import Segment
 from spark_jobs.journal.bounds import Bounds
-from spark_jobs.journal.decode import Condition, Selection, decode
+from spark_jobs.journal.decode import Condition, Selection
 from spark_jobs.journal.ids import IdFilter, message_ids
 from spark_jobs.journal.names import learn_names
 from spark_jobs.journal.scan import Scanned, scan_segment
@@ -132,10 +134,11 @@ class _Search:
     def _about(
         self, segment: Scanned, column: str, ids: set[int], types: frozenset[int], columns: tuple[str, ...]
     ) -> Iterator[Row]:
-        """The rows with one of these ids in this column."""
+        """The rows with one of these ids in this column, without rows for damage, which is known."""
         condition = Condition(column, tuple(ids))
         selection = Selection(columns, types, self._bounds, (condition,))
-        for batch in decode(segment.data, segment.found, selection):
+        indices = selection.indices(segment.found)
+        for batch in decode.rows(Segment(segment.data, segment.found), indices, selection):
             yield from batch.to_pylist()
 
 

@@ -127,6 +127,18 @@ def test_damage_is_told_wherever_it_is(lived: Path, tmp_path: Path) -> None:
     assert [damage.path for damage in result.coverage.damage] == [str(tamper.path_of(data / "journal", other))]
 
 
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_what_is_left_of_a_damaged_segment_is_told(lived: Path, tmp_path: Path, number: int) -> None:
+    data = tamper.copy(lived, tmp_path / "data")
+    path = tamper.path_of(data / "journal", number)
+    tamper.flip(path, len(path.read_bytes().rstrip(b"\0")) - 1)
+    for id in oracle.stories(oracle.read(lived / "journal")):
+        result = trace(take([str(data)]), id, Options())
+        assert [damage.path for damage in result.coverage.damage] == [str(path)]
+        before, after = (rows(each, "life") for each in (trace(take([str(lived)]), id, Options()), result))
+        assert [row for row in before if row in after] == after, "what was lost is not there, nothing else is"
+
+
 def test_a_trace_needs_no_spark(lived: Path) -> None:
     code = (
         "import sys\n"
