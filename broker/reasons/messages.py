@@ -103,7 +103,7 @@ STAYS = {
         "Move them to a target: `bartleby queue move NAME TARGET`.",
     ),
     "no-queue": Text(
-        "No queue takes them: theirs is gone and may not be created again, or a filter refuses them.",
+        "No queue takes them: theirs is gone and may not be created again, or not durable, or a filter refuses them.",
         "Create the queue, or move them to another: `bartleby queue move NAME TARGET`.",
     ),
     "onto-itself": Text(

@@ -4,7 +4,8 @@ Each message is moved like a dead letter: the copy, its routing and the removal 
 entry, and a message that cannot be moved stays as it is.  One of these words says why it stays:
 
     no-origin     retry: its annotations do not say where it came from
-    no-queue      no queue would keep it: its queue was deleted and may not be created again, or a filter refuses it
+    no-queue      no queue would keep it: its own was deleted and may not be created again, or is not durable, or a
+                  filter refuses it
     onto-itself   retry: it came from this very queue
     disk-full     the journal has no room
     gone          it was named and is not on the queue (any more)
