@@ -117,6 +117,11 @@ class Space:
         alive += sum(nbytes for segment, nbytes in self._pinned.items() if segment in self._bytes)
         return min(self._bytes) if alive * 100 <= total * percentage else None
 
+    def to_clean_when_full(self) -> int | None:
+        """The oldest complete segment, if at most half of its messages are live: dropping it makes room."""
+        oldest = min(self._bytes, default=0)
+        return oldest if oldest and 2 * self._live[oldest] <= self._stored[oldest] else None
+
     @property
     def segments(self) -> list[int]:
         """The segments that are needed, oldest first."""

@@ -193,3 +193,21 @@ def test_a_consumer_kills_all(segment_bytes: int, free: bool) -> None:
     again = killed(bench)
     lives(again)
     assert again.queue("q").message_count == left
+
+
+@everywhere
+def test_one_message_that_nobody_consumes_does_not_keep_the_disk_full(segment_bytes: int) -> None:
+    """Its segment, and all behind it, are dropped once it is copied, which the reserve has room for."""
+    bench = scene(segment_bytes, free=False)
+    for taker in (bench.take("full"), bench.take("q")):
+        for at in range(0, len(taker.taken), 50):
+            bench.ack(taker, *taker.taken[at : at + 50])
+        for _ in range(10):
+            bench.broker.advance(A_WHILE)
+            lives(bench)
+    assert bench.engine.journal.accepting
+    bench.sent("q", b"x" * 1000)
+    assert bench.bodies("first") == [b"keeps every segment"]
+    again = killed(bench)
+    assert again.bodies("first") == [b"keeps every segment"]
+    assert len(again.bodies("q")) == 1

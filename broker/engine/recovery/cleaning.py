@@ -11,6 +11,9 @@ Between the two a message may leave a queue.  It is copied only if all of its qu
 them since: its `refs` when it was first seen, its `refs` now, and the number of queues where it was seen are equal.
 Other messages wait for the next round.  Nothing depends on a round being complete, since a segment is dropped only when
 nothing in it is live.
+
+On a full disk copies may use the journal's reserve, if it has room for all that is left of the round: then the segment
+goes, and makes more room than they took.  There a segment is cleaned that is half dead, however much others hold.
 """
 
 from __future__ import annotations
@@ -83,7 +86,8 @@ class Cleaner:
 
     def next_due(self) -> int | None:
         """When `step` must be called next (ms since the epoch), None if there is nothing to do."""
-        return None if self._round is None else self._next
+        idle = self._round is None and self._state.journal.accepting
+        return None if idle else self._next
 
     def clock_jumped(self, by_ms: int) -> None:
         """Shift the next slice after the clock has jumped."""
@@ -93,14 +97,7 @@ class Cleaner:
         """Do a slice if one is due.  Call within a tick, outside of transactions."""
         state = self._state
         if self._round is None:
-            newest = state.journal.segment
-            if newest == self._looked:
-                return
-            self._looked = newest
-            limits = state.limits
-            segment = state.journal.space.to_clean(
-                files_min=limits.compact_min_files, percentage=limits.compact_percentage
-            )
+            segment = self._find()
             if segment is None:
                 return
             queues = list(self._state.queues.values())
@@ -112,6 +109,18 @@ class Cleaner:
             self._look(self._round)
         else:
             self._copy(self._round, self._round.order)
+
+    def _find(self) -> int | None:
+        """Return the segment to clean now; look whenever one is begun, and from time to time on a full disk."""
+        journal, limits = self._state.journal, self._state.limits
+        full = not journal.accepting
+        if journal.segment == self._looked and not (full and self._state.now >= self._next):
+            return None
+        self._looked = journal.segment
+        self._next = self._state.now + FULL_RETRY_MS
+        if full:
+            return journal.space.to_clean_when_full()
+        return journal.space.to_clean(files_min=limits.compact_min_files, percentage=limits.compact_percentage)
 
     def whole(self, segment: int) -> int:
         """Clean a segment at once, however much is live in it; returns how many messages were copied.
@@ -176,7 +185,7 @@ class Cleaner:
             if size >= SLICE_BYTES:
                 del slice[count:]
                 break
-        self._state.journal.reserve(size)
+        self._reserve(round, size)
         del order[len(order) - len(slice) :]
         copied: dict[Queue, list[Message]] = {}
         for header, queues, messages in _runs(slice, round.segment):
@@ -191,9 +200,19 @@ class Cleaner:
         while round.paged and size < SLICE_BYTES:
             queue, chunk, rows = round.paged[-1]
             size += tail_compaction.size_of(chunk, rows)
-            self._state.journal.reserve(size)
+            self._reserve(round, size)
             round.copied += tail_compaction.carry(self._state, queue, chunk, rows, round.segment, self._copied_forward)
             del round.paged[-1]
+
+    def _reserve(self, round: _Round, size: int) -> None:
+        """Ask for room for a slice, or on a full disk for all that is left.  Raises JournalFull."""
+        journal = self._state.journal
+        try:
+            journal.reserve(size)
+        except JournalFull:
+            left = sum([found.message.size for found in round.order or ()])
+            left += sum([tail_compaction.size_of(chunk, rows) for _, chunk, rows in round.paged])
+            journal.reserve(left, essential=True)
 
     def _copied_forward(self, queue: Queue, messages: list[Message]) -> None:
         self._restate(queue, messages)
