@@ -427,7 +427,7 @@ EVENTS: Final[dict[str, Event]] = {
     ),
     "reload.undeclared": Event(
         "error",
-        "A queue or divert of a changed configuration could not be created as written; those after it were skipped.",
+        "A queue or divert of a changed configuration could not be created as written; the others were.",
         "Correct the queue or divert that the line names, and reload again.",
     ),
     "replication.claimed": Event("info", "Only this broker can now write the journal; it reads the rest of it."),

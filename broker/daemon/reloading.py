@@ -59,10 +59,10 @@ class Reloading:
         self._server.expel()
         self._log.set_level(config.log.level)
         self.config = wanted
-        try:
-            declare(engine, wanted)
-        except EngineError as error:
-            self._log("reload.undeclared", error=str(error))
+        declare(engine, wanted, self._undeclared)
         if "dead-letter-rules" in changed:
             engine.dead_letter_rules.use(rules_of(wanted))
         self._log("reload.done", changed=", ".join(sorted(changed)), restart_needed_for=", ".join(needing))
+
+    def _undeclared(self, error: EngineError) -> None:
+        self._log("reload.undeclared", error=str(error))

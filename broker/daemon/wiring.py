@@ -8,13 +8,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Final, NamedTuple
 
 from broker import __version__, clock
-from broker.config import AmqpAcceptor, Config, StompAcceptor, rules_of
-from broker.engine import Address, DiskWatch, Divert, Engine, JumpDetectingClock, Restored
+from broker.config import AddressSection, AmqpAcceptor, Config, StompAcceptor, rules_of
+from broker.engine import DiskWatch, Divert, Engine, JumpDetectingClock, Restored
 from broker.engine.model.attributes import FIELDS, PLAIN, Asked
+from broker.engine.model.errors import EngineError
 from broker.engine.model.limits import Limits
 from broker.engine.model.message import Format, RoutingType
 from broker.engine.model.report import Report
@@ -233,10 +235,21 @@ def begin(parts: Broker, config: Config, *, serves: bool = True) -> None:
     parts.tick.end()
 
 
-def declare(engine: Engine, config: Config) -> None:
+def _refuse(error: EngineError) -> None:
+    raise error
+
+
+def declare(engine: Engine, config: Config, refused: Callable[[EngineError], None] = _refuse) -> None:
     """Make missing addresses, queues and diverts of the configuration; delete those that were removed from it, if
-    permitted.  Raises EngineError.
+    permitted.  `refused` is called with the error of each that cannot be made; unless given, it is raised.
     """
+
+    def attempt(make: Callable[[], object]) -> None:
+        try:
+            make()
+        except EngineError as error:
+            refused(error)
+
     sections = config.addresses
     linked = list(_of_links(config))
     engine.configuration.delete_undeclared(
@@ -245,22 +258,27 @@ def declare(engine: Engine, config: Config) -> None:
         diverts={*config.diverts, *[each.divert for each in linked if each.remote]},
     )
     for divert_name, divert in config.diverts.items():
-        engine.configuration.declare_divert(divert.divert(divert_name))
+        attempt(partial(engine.configuration.declare_divert, divert.divert(divert_name)))
     for name, section in config.addresses.items():
-        address: Address = engine.configuration.declare(name, set(section.all_routing_types))
-        for queue_name, queue in section.queues.items():
-            engine.configuration.declare_queue(
-                address,
-                queue_name,
-                queue.routing_type,
-                durable=queue.durable,
-                selector=queue.filter,
-                asked=queue.asked(),
-            )
+        attempt(partial(engine.configuration.declare, name, set(section.all_routing_types)))
+        for queue_name in section.queues:
+            attempt(partial(_declare_queue, engine, name, section, queue_name))
     engine.configuration.set_transmission_queues({each.queue for each in linked if each.remote})
     for each in linked:
-        each.declare(engine)
+        attempt(partial(each.declare, engine))
     engine.watchers.settle()
+
+
+def _declare_queue(engine: Engine, address: str, section: AddressSection, name: str) -> None:
+    queue = section.queues[name]
+    engine.configuration.declare_queue(
+        engine.configuration.declare(address, set(section.all_routing_types)),
+        name,
+        queue.routing_type,
+        durable=queue.durable,
+        selector=queue.filter,
+        asked=queue.asked(),
+    )
 
 
 class _OfLink(NamedTuple):

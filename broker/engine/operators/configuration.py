@@ -12,6 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from broker.engine.delivery.subscribe import parse_selector
+from broker.engine.filter import Filter
 from broker.engine.model.attributes import NOTHING_ASKED, Asked
 from broker.engine.model.errors import AlreadyInUse
 from broker.engine.model.message import RoutingType
@@ -83,10 +84,7 @@ class Configuration:
                 configured=True,
                 attributes=attributes,
             )
-        text = queue.filter.text if queue.filter else ""
-        wanted = filter.text if filter else ""
-        if (queue.address, queue.routing_type, queue.durable, text) != (address, routing_type, durable, wanted):
-            raise AlreadyInUse(f"queue {name} exists with another address, routing type, durability or filter")
+        _check_same(queue, address, routing_type, durable=durable, filter=filter)
         if not queue.configured:
             queue.configured = True
             if queue.durable:
@@ -127,3 +125,21 @@ class Configuration:
                 for queue in list(address.queues):
                     registry.delete_named_queue(state, queue)
                 registry.delete_address(state, address)
+
+
+def _check_same(
+    queue: Queue, address: Address, routing_type: RoutingType, *, durable: bool, filter: Filter | None
+) -> None:
+    """Raises AlreadyInUse if a queue of the configuration exists and differs in what cannot be changed."""
+    compared = {
+        "address": (queue.address.name, address.name),
+        "routing-type": (queue.routing_type.name, routing_type.name),
+        "durable": (str(queue.durable).lower(), str(durable).lower()),
+        "filter": (queue.filter.text if queue.filter else "", filter.text if filter else ""),
+    }
+    for what, (present, wanted) in compared.items():
+        if present != wanted:
+            raise AlreadyInUse(
+                f"queue {queue.name} exists with {what} {present or 'unset'}, not {wanted or 'unset'}, which cannot be"
+                f" changed: configure it as it is, or delete it before you do (`bartleby queue delete {queue.name}`)"
+            )

@@ -8,6 +8,7 @@ from broker.config import AddressSetting
 from broker.config.addresses import AddressSection
 from broker.daemon.wiring import declare, settings_table
 from broker.engine.delivery.redelivery import CLOSED
+from broker.engine.model.errors import AlreadyInUse, EngineError
 from broker.engine.model.message import RoutingType
 from broker.engine.routing import registry
 from tests.broker.engine.engine_harness import Bench
@@ -119,6 +120,26 @@ def test_the_delay_example_of_the_seeds(delay: int) -> None:
 def test_a_reload_makes_what_is_new(bench: Bench) -> None:
     without(bench, {"b": section("b1")}, reload=True)
     assert bench.queue("b1").configured
+
+
+def test_a_queue_that_cannot_be_made_as_written_says_why_and_holds_up_no_other() -> None:
+    bench = bench_with({})
+    other = AddressSection.model_validate(
+        {"routing-types": ["ANYCAST"], "queues": {"a1": ANYCAST | {"filter": "x = 1"}, "a2": ANYCAST, "a3": ANYCAST}}
+    )
+    config = bench.broker.config.model_copy(update={"addresses": {"a": other, "b": section("a2", "b1")}})
+    refused: list[EngineError] = []
+    declare(bench.enter(), config, refused.append)
+    bench.run()
+    assert [str(each) for each in refused] == [
+        "queue a1 exists with filter unset, not x = 1, which cannot be changed: configure it as it is, or delete it"
+        " before you do (`bartleby queue delete a1`)",
+        "queue a2 exists with address a, not b, which cannot be changed: configure it as it is, or delete it"
+        " before you do (`bartleby queue delete a2`)",
+    ]
+    assert {"a1", "a2", "a3", "b1"} <= set(bench.engine.queues)
+    with pytest.raises(AlreadyInUse):
+        declare(bench.enter(), config)
 
 
 def test_settings_come_before_deletions() -> None:

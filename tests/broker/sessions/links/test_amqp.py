@@ -1047,5 +1047,5 @@ def test_routes_that_share_a_queue_hold_their_own(monkeypatch: pytest.MonkeyPatc
 def test_another_address_under_a_topics_route_s_name_is_refused() -> None:
     a = SimBroker(linked(topics={"news": {"address": "news.#"}}))
     a.shut_down()
-    with pytest.raises(AlreadyInUse, match=r"link\.b\.news exists with another address"):
+    with pytest.raises(AlreadyInUse, match=r"link\.b\.news exists with address news\.#, not olds\.#"):
         SimBroker(linked(topics={"news": {"address": "olds.#"}}), files=a.files)

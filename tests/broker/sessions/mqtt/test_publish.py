@@ -58,7 +58,7 @@ def kept(sim: SimWorld) -> list[tuple[str, bytes]]:
 
 def test_retained_messages_stay_when_the_configuration_deletes_what_left_it() -> None:
     """Their queue is the broker's own: no configuration ever has it."""
-    forced = {"match": "$sys.#", "config-delete-queues": "FORCE", "config-delete-addresses": "FORCE"}
+    forced: dict[str, object] = {"match": "$sys.#", "config-delete-queues": "FORCE", "config-delete-addresses": "FORCE"}
     sim = SimWorld(configured(forced))
     sim.connect("c").publish("a", b"kept", 1, retain=True)
     sim.restart()
