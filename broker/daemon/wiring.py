@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from broker import __version__, clock
 from broker.config import AddressSection, AmqpAcceptor, Config, StompAcceptor, rules_of
 from broker.engine import DiskWatch, Divert, Engine, JumpDetectingClock, Restored
-from broker.engine.model.attributes import FIELDS, PLAIN, Asked
+from broker.engine.model.attributes import FIELDS, PLAIN, RequestedAttributes
 from broker.engine.model.errors import EngineError
 from broker.engine.model.limits import Limits
 from broker.engine.model.message import Format, RoutingType
@@ -41,7 +41,7 @@ PUBLISHED_HERE: Final = "AMQHops = 0"
 
 #: The attributes of queues made for links: plain, whatever the settings of their address say, so that each message
 #: stays until it has been passed on.  Operators can still disable them.
-PASSED_ON: Final[Asked] = {name: getattr(PLAIN, name) for name in FIELDS if name != "enabled"}
+PASSED_ON: Final[RequestedAttributes] = {name: getattr(PLAIN, name) for name in FIELDS if name != "enabled"}
 
 #: Retention counts whole days, rounded up.
 DAY_MS: Final = 86_400_000

@@ -30,7 +30,7 @@ from broker.engine.delivery.client_subscriptions import ClientSubscriptions
 from broker.engine.delivery.consumers import Consumers
 from broker.engine.delivery.transaction import Transactions
 from broker.engine.model.access import UNRESTRICTED, Access, Security
-from broker.engine.model.attributes import NOTHING_ASKED, Asked
+from broker.engine.model.attributes import NO_ATTRIBUTES, RequestedAttributes
 from broker.engine.model.errors import AlreadyInUse, NotBrowsable
 from broker.engine.model.limits import Limits
 from broker.engine.model.message import Format, Message, RoutingType
@@ -207,7 +207,7 @@ class Engine:
         routing_type: RoutingType | None,
         *,
         access: Access = UNRESTRICTED,
-        asked: Asked = NOTHING_ASKED,
+        asked: RequestedAttributes = NO_ATTRIBUTES,
         attached: bool = False,
     ) -> tuple[Address, Queue | None]:
         """Where a send goes: the address, and the queue if the name is an FQQN.  Creates what is missing, if allowed.
@@ -239,7 +239,7 @@ class Engine:
     # -- consuming -------------------------------------------------------------------------------------------------
 
     def browse(
-        self, name: str, routing_type: RoutingType | None, selector: str, *, access: Access, asked: Asked
+        self, name: str, routing_type: RoutingType | None, selector: str, *, access: Access, asked: RequestedAttributes
     ) -> tuple[Queue, Iterator[tuple[Message, str]]]:
         """A queue by its name, and its messages, see `QueueMessages.browse`.
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from broker.engine.delivery.reservations import Reserve
 from broker.engine.filter import Filter, InvalidFilter, compile_filter
 from broker.engine.model.access import UNRESTRICTED, Access, create_permission, delete_permission
-from broker.engine.model.attributes import Asked, differences
+from broker.engine.model.attributes import RequestedAttributes, differences
 from broker.engine.model.errors import AlreadyInUse, InvalidSelector, NotFound
 from broker.engine.model.message import Message, PropertyView, RoutingType
 from broker.engine.model.permissions import Permission
@@ -63,7 +63,7 @@ class SubscribeRequest:
     remote: str = ""
     user: str = ""
     access: Access = UNRESTRICTED
-    asked: Asked = field(default_factory=dict)
+    asked: RequestedAttributes = field(default_factory=dict)
     filtered: bool = False
     forwards: bool = False
     link: str = ""

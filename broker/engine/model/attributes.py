@@ -100,8 +100,8 @@ class QueueAttributes:
 PLAIN: Final = QueueAttributes()
 
 #: Requested attributes by field name; the settings decide the others.
-Asked = Mapping[str, object]
-NOTHING_ASKED: Final[Asked] = {}
+RequestedAttributes = Mapping[str, object]
+NO_ATTRIBUTES: Final[RequestedAttributes] = {}
 
 #: The attributes by field name.
 ATTRIBUTES: Final = rows(QueueAttributes)
@@ -148,7 +148,7 @@ def parse(name: str, text: str) -> dict[str, object]:
         raise InvalidAttribute(f"{name} must be {expected}, not {text[:100]!r}") from None
 
 
-def with_asked(attributes: QueueAttributes, asked: Asked) -> QueueAttributes:
+def with_requested(attributes: QueueAttributes, asked: RequestedAttributes) -> QueueAttributes:
     """The attributes, with those that were asked for replaced."""
     return replace(attributes, **asked) if asked else attributes  # type: ignore[arg-type]
 
@@ -164,7 +164,7 @@ def from_json(values: Mapping[str, object]) -> QueueAttributes:
     return replace(PLAIN, **known)  # type: ignore[arg-type]
 
 
-def differences(attributes: QueueAttributes, asked: Asked) -> list[str]:
+def differences(attributes: QueueAttributes, asked: RequestedAttributes) -> list[str]:
     """The differences between attributes and those asked for, in words."""
     return [
         f"{kebab(name)} is {_shown(getattr(attributes, name))}, not {_shown(value)}"

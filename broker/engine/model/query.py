@@ -35,7 +35,7 @@ _REFUSED: Final = {
 class Query:
     """A parsed query: attributes by field name, a routing type, and the priority of the consumer."""
 
-    asked: attributes.Asked = field(default_factory=dict)
+    asked: attributes.RequestedAttributes = field(default_factory=dict)
     routing_type: RoutingType | None = None
     priority: int | None = None
 

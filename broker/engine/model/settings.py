@@ -12,7 +12,7 @@ from enum import IntEnum, StrEnum
 from random import Random
 from typing import Final
 
-from broker.engine.model.attributes import ATTRIBUTES, PLAIN, SETTING_OF, QueueAttributes, with_asked
+from broker.engine.model.attributes import ATTRIBUTES, PLAIN, SETTING_OF, QueueAttributes, with_requested
 from broker.engine.model.message import RoutingType
 from broker.engine.model.row import Described, duration, kebab, row, rows, size
 
@@ -300,7 +300,7 @@ def from_mapping(values: Mapping[str, object]) -> AddressSettings:
     """Settings from merged values by name.  Raises TypeError on an unknown name."""
     own = {name: value for name, value in values.items() if name not in _ATTRIBUTE_OF}
     attributes = {_ATTRIBUTE_OF[name]: value for name, value in values.items() if name in _ATTRIBUTE_OF}
-    return AddressSettings(**own, queue_attributes=with_asked(PLAIN, attributes))  # type: ignore[arg-type]
+    return AddressSettings(**own, queue_attributes=with_requested(PLAIN, attributes))  # type: ignore[arg-type]
 
 
 def as_mapping(settings: AddressSettings) -> dict[str, object]:

@@ -14,7 +14,7 @@ from broker.engine.client_sessions.client import SHARED_PREFIX, client_of
 from broker.engine.client_sessions.sessions import StoredSessions
 from broker.engine.filter import Filter
 from broker.engine.model import names
-from broker.engine.model.attributes import NOTHING_ASKED, Asked
+from broker.engine.model.attributes import NO_ATTRIBUTES, RequestedAttributes
 from broker.engine.model.errors import AlreadyInUse, NotFound, RoutingTypeMismatch
 from broker.engine.model.message import RoutingType
 from broker.engine.model.settings import AddressSettings
@@ -38,7 +38,7 @@ class NewQueue:
     routing_type: RoutingType | None = None
     durable: bool = True
     filter: Filter | None = None
-    asked: Asked = field(default_factory=lambda: NOTHING_ASKED)
+    asked: RequestedAttributes = field(default_factory=lambda: NO_ATTRIBUTES)
     make_address: bool = False
 
 
@@ -151,11 +151,11 @@ class Administration:
         """Pause or resume a queue's deliveries.  Returns whether that changed anything."""
         return alter.pause(self._state, queue, paused=paused)
 
-    def change(self, queue: Queue, asked: Asked) -> bool:
+    def change(self, queue: Queue, asked: RequestedAttributes) -> bool:
         """Change some attributes of a queue.  Returns whether that changed anything.  Raises AlreadyInUse."""
         return alter.change(self._state, queue, asked)
 
-    def check_changeable(self, queue: Queue, asked: Asked) -> None:
+    def check_changeable(self, queue: Queue, asked: RequestedAttributes) -> None:
         """Check that a queue may get these attributes now.  Raises AlreadyInUse."""
         alter.check(queue, asked)
 

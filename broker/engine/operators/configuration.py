@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from broker.engine.delivery.subscribe import parse_selector
 from broker.engine.filter import Filter
-from broker.engine.model.attributes import NOTHING_ASKED, Asked
+from broker.engine.model.attributes import NO_ATTRIBUTES, RequestedAttributes
 from broker.engine.model.errors import AlreadyInUse
 from broker.engine.model.message import RoutingType
 from broker.engine.model.settings import ConfigDelete
@@ -64,7 +64,7 @@ class Configuration:
         *,
         durable: bool,
         selector: str,
-        asked: Asked = NOTHING_ASKED,
+        asked: RequestedAttributes = NO_ATTRIBUTES,
     ) -> Queue:
         """Make or change a queue of the configuration, with the attributes `asked`, and else those of its settings.
 

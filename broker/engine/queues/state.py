@@ -27,7 +27,7 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from broker.engine.model import names
-from broker.engine.model.attributes import NOTHING_ASKED, Asked, QueueAttributes, with_asked
+from broker.engine.model.attributes import NO_ATTRIBUTES, QueueAttributes, RequestedAttributes, with_requested
 from broker.engine.model.limits import Limits
 from broker.engine.model.message import Format, Message, RoutingType
 from broker.engine.model.names import WildcardSyntax
@@ -216,12 +216,12 @@ class State:
         """Whether an address belongs to the resources of a retroactive address."""
         return name.startswith(self._internal)
 
-    def attributes(self, address: Address, name: str, asked: Asked = NOTHING_ASKED) -> QueueAttributes:
+    def attributes(self, address: Address, name: str, asked: RequestedAttributes = NO_ATTRIBUTES) -> QueueAttributes:
         """The attributes of a new queue on an address: those asked for, the rest from the address's settings."""
         settings = address.settings
         if self.settings_table.qualified:
             settings = self.settings(f"{address.name}{names.FQQN_SEPARATOR}{name}")
-        return with_asked(settings.queue_attributes, asked)
+        return with_requested(settings.queue_attributes, asked)
 
     # -- routing ---------------------------------------------------------------------------------------------------
 

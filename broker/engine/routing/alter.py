@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from broker.engine.model.attributes import Asked, QueueAttributes, with_asked
+from broker.engine.model.attributes import QueueAttributes, RequestedAttributes, with_requested
 from broker.engine.model.errors import AlreadyInUse
 from broker.engine.model.message import Message
 from broker.engine.queues import consumer_lifecycle
@@ -25,14 +25,14 @@ from broker.engine.routing.definitions import address_record, queue_record
 _ESSENTIAL: Final = ("key", "non_destructive")
 
 
-def change(state: State, queue: Queue, asked: Asked) -> bool:
+def change(state: State, queue: Queue, asked: RequestedAttributes) -> bool:
     """Change some attributes of a queue; returns whether anything changed.
 
     A smaller ring does not shrink the queue at once: each new message replaces one older message, and consumers take
     the rest.  Raises AlreadyInUse for a change of last-value or non-destructive attributes while the queue has
     consumers.
     """
-    return become(state, queue, with_asked(queue.attributes, asked))
+    return become(state, queue, with_requested(queue.attributes, asked))
 
 
 def become(state: State, queue: Queue, attributes: QueueAttributes) -> bool:
@@ -64,9 +64,9 @@ def become(state: State, queue: Queue, attributes: QueueAttributes) -> bool:
     return True
 
 
-def check(queue: Queue, asked: Asked) -> None:
+def check(queue: Queue, asked: RequestedAttributes) -> None:
     """Raises AlreadyInUse if `change` would."""
-    _check(queue, with_asked(queue.attributes, asked))
+    _check(queue, with_requested(queue.attributes, asked))
 
 
 def _check(queue: Queue, attributes: QueueAttributes) -> bool:

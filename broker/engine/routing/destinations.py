@@ -11,7 +11,7 @@ from typing import Final
 
 from broker.engine.model import names
 from broker.engine.model.access import UNRESTRICTED, Access
-from broker.engine.model.attributes import NOTHING_ASKED, Asked, differences
+from broker.engine.model.attributes import NO_ATTRIBUTES, RequestedAttributes, differences
 from broker.engine.model.errors import AlreadyInUse, AttributesDiffer, NoQueue, NotFound, RoutingTypeMismatch
 from broker.engine.model.message import RoutingType
 from broker.engine.model.permissions import Permission
@@ -31,7 +31,7 @@ def destination(
     routing_type: RoutingType | None,
     *,
     access: Access = UNRESTRICTED,
-    asked: Asked = NOTHING_ASKED,
+    asked: RequestedAttributes = NO_ATTRIBUTES,
     attached: bool = False,
 ) -> tuple[Address, Queue | None]:
     """Where a send goes: the address, and the queue if the name is an FQQN.  Creates what is missing, if allowed.
@@ -76,7 +76,7 @@ def queue_to_consume(
     access: Access = UNRESTRICTED,
     permission: Permission = Permission.CONSUME,
     subscribing: Permission | None = None,
-    asked: Asked = NOTHING_ASKED,
+    asked: RequestedAttributes = NO_ATTRIBUTES,
     partly: bool = False,
 ) -> Queue | Address:
     """The source of a subscription to `name`: a queue, or an address on which it gets a queue of its own.
@@ -106,7 +106,7 @@ def queue_to_consume(
 
 
 def _equipped(
-    state: State, address: Address, routing_type: RoutingType | None, access: Access, asked: Asked
+    state: State, address: Address, routing_type: RoutingType | None, access: Access, asked: RequestedAttributes
 ) -> Address:
     """The address of a send, with its anycast queue created if the message is meant for one."""
     wanted = routing_type
@@ -182,7 +182,7 @@ def _named(
     access: Access,
     permission: Permission,
     subscribing: Permission | None,
-    asked: Asked,
+    asked: RequestedAttributes,
 ) -> Queue | Address:
     """`queue_to_consume` for the name of an address or, where there is no such address, of a queue."""
     address = state.addresses.get(address_name)
@@ -209,7 +209,7 @@ def _named(
     return _agreeing(queue, asked)
 
 
-def _anycast_queue(state: State, address: Address, access: Access, asked: Asked) -> Queue:
+def _anycast_queue(state: State, address: Address, access: Access, asked: RequestedAttributes) -> Queue:
     anycast = [queue for queue in address.queues if queue.routing_type is RoutingType.ANYCAST]
     for queue in anycast:
         if queue.name == address.name:
@@ -223,7 +223,12 @@ def _anycast_queue(state: State, address: Address, access: Access, asked: Asked)
 
 
 def _qualified(
-    state: State, address_name: str, queue_name: str, routing_type: RoutingType | None, access: Access, asked: Asked
+    state: State,
+    address_name: str,
+    queue_name: str,
+    routing_type: RoutingType | None,
+    access: Access,
+    asked: RequestedAttributes,
 ) -> Queue:
     queue = state.queues.get(queue_name)
     if queue is not None:
@@ -245,7 +250,7 @@ def _qualified(
         return _auto_create_queue(state, address, queue_name, routing_type, access, asked)
 
 
-def _agreeing(queue: Queue, asked: Asked) -> Queue:
+def _agreeing(queue: Queue, asked: RequestedAttributes) -> Queue:
     """The queue, if it has the attributes asked for.  Raises AttributesDiffer."""
     wrong = differences(queue.attributes, asked) if asked else []
     if wrong:
@@ -294,7 +299,7 @@ def _check_address(state: State, name: str, settings: AddressSettings, access: A
 
 
 def _auto_create_queue(
-    state: State, address: Address, name: str, routing_type: RoutingType, access: Access, asked: Asked
+    state: State, address: Address, name: str, routing_type: RoutingType, access: Access, asked: RequestedAttributes
 ) -> Queue:
     access.require(Permission.CREATE_DURABLE_QUEUE, address.name, "" if name == address.name else name)
     names.check_not_temporary(address.name)

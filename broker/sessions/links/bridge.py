@@ -31,7 +31,7 @@ from protocols.mqtt.encode import PublishHead
 from protocols.mqtt.errors import shown
 from protocols.mqtt.limits import Limits
 from protocols.mqtt.packets import Publish
-from protocols.mqtt.packets import Subscription as Asked
+from protocols.mqtt.packets import Subscription as SubscriptionRequest
 from protocols.mqtt.properties import USER_PROPERTY, Properties
 from protocols.mqtt.runs import Shared
 from protocols.mqtt.topics import parse_topic_filter, prefixed
@@ -260,7 +260,7 @@ class Bridge:
 
     def subscribe(self, session: ClientSession, route: BridgeRoute) -> None:
         """Subscribe a route's queue to its topics.  Raises EngineError."""
-        asked = Asked(route.here, route.route.settings.qos, no_local=True, retain_as_published=True)
+        asked = SubscriptionRequest(route.here, route.route.settings.qos, no_local=True, retain_as_published=True)
         fresh = session.subscriptions.subscribe(asked, 0, len(self.outgoing), route.queue)
         if fresh and asked.qos:
             session.subscriptions.send_retained(route.here.text)

@@ -20,7 +20,7 @@ from protocols.mqtt.codes import V5, V31, ReasonCode
 from protocols.mqtt.errors import MqttError
 from protocols.mqtt.limits import Limits
 from protocols.mqtt.packets import Subscribe
-from protocols.mqtt.packets import Subscription as Asked
+from protocols.mqtt.packets import Subscription as SubscriptionRequest
 from protocols.mqtt.properties import NO_PROPERTIES, REASON_STRING, SUBSCRIPTION_IDENTIFIER, Properties
 from protocols.mqtt.topics import AddressSyntax, TopicFilter, parse_topic_filter
 
@@ -128,7 +128,7 @@ class Subscriptions:
                 wanting.append(asked.filter.text)
         return codes, Properties([(REASON_STRING, "; ".join(sentences))]) if sentences else NO_PROPERTIES, wanting
 
-    def subscribe(self, asked: Asked, identifier: int, most: int, queue: str = "") -> bool:
+    def subscribe(self, asked: SubscriptionRequest, identifier: int, most: int, queue: str = "") -> bool:
         """Make or change a subscription.  Returns whether it is new.  `queue`: the name of its queue, if fixed.
 
         Raises EngineError, which leaves everything unchanged; TooMany for more than `most` subscriptions.
@@ -147,7 +147,7 @@ class Subscriptions:
         self._engine.subscriptions.join(subscription)
         return True
 
-    def _make(self, asked: Asked, identifier: int, queue: str = "") -> Subscription:
+    def _make(self, asked: SubscriptionRequest, identifier: int, queue: str = "") -> Subscription:
         filter = asked.filter
         pattern = self._syntax.to_pattern(filter.pattern)
         subscription = Subscription(self._client, pattern, filter.wildcard, filter.share, filter)
@@ -155,14 +155,16 @@ class Subscriptions:
         subscription.call(queue)
         return subscription
 
-    def _change(self, subscription: Subscription, asked: Asked, identifier: int) -> None:
+    def _change(self, subscription: Subscription, asked: SubscriptionRequest, identifier: int) -> None:
         consumer = subscription.attached
         if consumer is not None and (consumer.counted or not asked.qos):
             subscription.ask(asked, identifier)
             self._engine.subscriptions.change_no_local(subscription)
             return
         # from QoS 0 to more: another consumer, and in a stored session another queue; or its consumer was closed
-        before = Asked(subscription.filter, subscription.qos, subscription.no_local, subscription.retain_as_published)
+        before = SubscriptionRequest(
+            subscription.filter, subscription.qos, subscription.no_local, subscription.retain_as_published
+        )
         known_by = subscription.identifier
         if consumer is not None:
             self._engine.consumers.close(consumer, redelivery.CLOSED)
@@ -317,7 +319,9 @@ class Subscriptions:
                 filter = parse_topic_filter(str(each["filter"]), _STORED_LIMITS)
             except MqttError as error:
                 raise AssertionError(f"a stored topic filter that is none: {error}") from error
-            asked = Asked(filter, int(str(each["qos"])), bool(each["no_local"]), bool(each["retain_as_published"]))
+            asked = SubscriptionRequest(
+                filter, int(str(each["qos"])), bool(each["no_local"]), bool(each["retain_as_published"])
+            )
             subscription = self._make(asked, int(str(each["identifier"])), str(each.get("queue", "")))
             if each.get("leaving"):
                 if subscription.name in self._engine.queues and self._try_to_attach(subscription):

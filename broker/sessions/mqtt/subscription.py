@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.engine import Client, ClientSubscription
-from protocols.mqtt.packets import Subscription as Asked
+from protocols.mqtt.packets import Subscription as SubscriptionRequest
 from protocols.mqtt.properties import SUBSCRIPTION_IDENTIFIER, Properties
 from protocols.mqtt.topics import TopicFilter
 
@@ -21,7 +21,7 @@ class Subscription(ClientSubscription):
         self.lead = b""
         self.own_name = ""
 
-    def ask(self, asked: Asked, identifier: int) -> None:
+    def ask(self, asked: SubscriptionRequest, identifier: int) -> None:
         """Set the options; `identifier` 0: none."""
         self.qos = asked.qos
         self.no_local = asked.no_local
@@ -37,7 +37,7 @@ class Subscription(ClientSubscription):
     def without_consumer(self) -> Subscription:
         """Return a copy, for another consumer."""
         other = Subscription(self.client, self.pattern, self.wildcard, self.share, self.filter)
-        other.ask(Asked(self.filter, self.qos, self.no_local, self.retain_as_published), self.identifier)
+        other.ask(SubscriptionRequest(self.filter, self.qos, self.no_local, self.retain_as_published), self.identifier)
         other.call(self.own_name)
         return other
 

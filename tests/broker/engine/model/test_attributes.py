@@ -17,7 +17,7 @@ from broker.engine.model.attributes import (
     differences,
     from_json,
     parse,
-    with_asked,
+    with_requested,
 )
 from broker.engine.model.errors import InvalidAttribute
 from broker.engine.model.row import kebab
@@ -55,7 +55,7 @@ def test_every_attribute_comes_from_the_settings_and_from_text(name: str) -> Non
     if name != "enabled":
         setting = {"last_value": "default_last_value_queue", "exclusive": "default_exclusive_queue"}
         settings = from_mapping({setting.get(name, f"default_{name}"): value})
-        assert settings.queue_attributes == with_asked(PLAIN, {name: value})
+        assert settings.queue_attributes == with_requested(PLAIN, {name: value})
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_limits() -> None:
 
 
 def test_differences_in_words() -> None:
-    made = with_asked(PLAIN, {"ring_size": 3, "last_value_key": "k"})
+    made = with_requested(PLAIN, {"ring_size": 3, "last_value_key": "k"})
     assert differences(made, {"ring_size": 3}) == []
     assert differences(made, {"ring_size": 4, "exclusive": True}) == [
         "ring-size is 3, not 4",
@@ -93,6 +93,6 @@ def test_differences_in_words() -> None:
 
 
 def test_what_makes_a_last_value_queue() -> None:
-    assert with_asked(PLAIN, {"last_value": True}).key == "_AMQ_LVQ_NAME"
-    assert with_asked(PLAIN, {"last_value_key": "k"}).key == "k"
+    assert with_requested(PLAIN, {"last_value": True}).key == "_AMQ_LVQ_NAME"
+    assert with_requested(PLAIN, {"last_value_key": "k"}).key == "k"
     assert PLAIN.key == ""
