@@ -33,7 +33,7 @@ _Flight = tuple[int, int, int]
 class SessionFold:
     """The sessions while the records are read.
 
-    What folds a record is told its segment, and where it is in a buffer.  Those of an undefined session, in a repaired
+    A record is folded with its segment and its place in a buffer.  Those of an undefined session, in a repaired
     journal, are ignored.  `inflight` is by queue id and message id, like all else known of a message: the code that
     folds a message's removal removes it there.
     """

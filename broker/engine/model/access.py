@@ -48,7 +48,7 @@ class Identity:
 
 
 #: The identity before login, with no permissions.
-NOBODY: Final = Identity("", frozenset(), lasting=True)
+NOT_LOGGED_IN: Final = Identity("", frozenset(), lasting=True)
 
 
 class Security:

@@ -134,9 +134,9 @@ def kill(
     state: State, queue: Queue, message: Message, reason: DeadLetterReason, text: str, consumer: Consumer | None
 ) -> bool:
     """Remove a dead message that has no dead-letter address, by name; False if the journal has no room for that."""
-    told = [move.clean_text(text), message.header.address, message.header.user]
-    told += [consumer.client_id, consumer.remote] if consumer is not None else []
-    need = REMOVAL_BYTES + DEAD_LETTERED_BYTES + len("".join(told).encode())
+    texts = [move.clean_text(text), message.header.address, message.header.user]
+    texts += [consumer.client_id, consumer.remote] if consumer is not None else []
+    need = REMOVAL_BYTES + DEAD_LETTERED_BYTES + len("".join(texts).encode())
     if message.segment and not has_room(state, queue, need):
         stays(state, queue, message.id)
         return False

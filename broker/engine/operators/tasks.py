@@ -180,7 +180,7 @@ class Tasks:
     def go_on(self, permit: Callable[[Task], None]) -> None:
         """Resume running tasks after a restart, and fail those driven by clients.
 
-        `permit` is called before each step; if it raises EngineError, whoever started the task may not continue it.
+        `permit` is called before each step; if it raises EngineError, the user that started the task may not go on.
         """
         self._permit = permit
         for task in self._state.tasks.values():

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 
 from broker.engine import DeliveryOutcome, redelivery
-from broker.engine.model.access import NOBODY
+from broker.engine.model.access import NOT_LOGGED_IN
 from broker.engine.model.errors import EngineError
 from broker.sessions.amqp.answers import Answer, Parting, Settlement, send
 from broker.sessions.amqp.format import AMQP_FORMAT
@@ -42,7 +42,7 @@ class LinkOwner(BaseSession):
         self.options = options
         self.codec = codec
         self.format = tick.engine.formats[AMQP_FORMAT]
-        self.access = tick.engine.security.access(NOBODY, "")
+        self.access = tick.engine.security.access(NOT_LOGGED_IN, "")
         self.origin = connection_id
         self.container = ""
         self.incoming = IncomingLinks(codec, self.lose)

@@ -156,7 +156,7 @@ def _special_head(payload: bytes, bare: bytes, *, noted: bool, decides: bool) ->
 
 
 def _apply_annotations(broker_annotations: BrokerAnnotations, annotations: dict[object, object]) -> bytes:
-    """Obey annotations.  Returns the section without delays: whoever forwards the message would delay it again.
+    """Apply annotations.  Returns the section without delays: a broker that forwards the message would delay it again.
 
     Raises DecodeError for repeated delivery.
     """

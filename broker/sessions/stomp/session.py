@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from broker.engine import Unreadable, redelivery
-from broker.engine.model.access import NOBODY, Identity
+from broker.engine.model.access import NOT_LOGGED_IN, Identity
 from broker.engine.model.errors import EngineError
 from broker.sessions.login import Gate, Peer
 from broker.sessions.reading import LOGIN
@@ -61,11 +61,11 @@ class StompSession(Port):
         self.receive_timeout = 0
         self.send_interval = 0
         engine = tick.engine
-        nobody = engine.security.access(NOBODY, "")
+        no_access = engine.security.access(NOT_LOGGED_IN, "")
         self._gate = gate
         self._peer = peer
         self._logging_in = False  # CONNECT is not answered yet
-        self._destinations = Destinations(engine, options.prefixes, nobody, connection_id)
+        self._destinations = Destinations(engine, options.prefixes, no_access, connection_id)
         self._receipts = Receipts(engine, self.codec)
         self._ended = False  # the peer has closed its side
         self._leaving = False  # after DISCONNECT: close once its receipt is sent
