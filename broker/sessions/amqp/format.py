@@ -211,7 +211,8 @@ def without_reserved(head: bytes, *, linked: bool = False) -> bytes:
 
 
 def _properties(properties: Properties) -> dict[str, Value]:
-    named: dict[str, Value] = {
+    named: dict[str, object] = {
+        "JMSTimestamp": properties.creation_time,
         "JMSMessageID": id_text(properties.message_id),
         "JMSCorrelationID": id_text(properties.correlation_id),
         "JMSType": properties.subject,
@@ -223,7 +224,7 @@ def _properties(properties: Properties) -> dict[str, Value]:
     }
     if properties.user_id is not None:
         named["JMSXUserID"] = properties.user_id.decode("utf-8", "replace")
-    return {name: value for name, value in named.items() if value is not None}
+    return {name: _plain(value) for name, value in named.items() if value is not None}
 
 
 def id_text(id: MessageId | None) -> str | None:

@@ -149,7 +149,7 @@ def _special_head(payload: bytes, bare: bytes, *, noted: bool, decides: bool) ->
         annotations = _apply_annotations(broker_annotations, encoded.message_annotations)
     if decides:
         properties = encoded.properties
-        broker_annotations.expiration = min(max(properties.absolute_expiry_time or 0, 0), TIME_MAX)
+        broker_annotations.expiration = _time(properties.absolute_expiry_time or 0)
         broker_annotations.group = properties.group_id or ""
         broker_annotations.closes_group = bool(broker_annotations.group) and properties.group_sequence == GROUP_CLOSED
     return annotations + bare, broker_annotations
@@ -166,14 +166,19 @@ def _apply_annotations(broker_annotations: BrokerAnnotations, annotations: dict[
             raise Unacceptable(NOT_IMPLEMENTED, f"{why} {DELIVERY_DELAY} or at {DELIVERY_TIME}.")
     time, delay = (annotations.get(name) for name in (DELIVERY_TIME, DELIVERY_DELAY))
     if isinstance(time, int):
-        broker_annotations.scheduled_time = min(max(time, 0), TIME_MAX)
+        broker_annotations.scheduled_time = _time(time)
     if isinstance(delay, int):
-        broker_annotations.scheduled_delay = min(max(delay, 0), TIME_MAX)
+        broker_annotations.scheduled_delay = _time(delay)
     routing = annotations.get(ROUTING_TYPE)
     if isinstance(routing, int):
         broker_annotations.routing_type = _ROUTINGS.get(routing)
     left = {name: value for name, value in annotations.items() if name not in _DELAYS}
     return encode_annotations(MESSAGE_ANNOTATIONS, left)
+
+
+def _time(value: int) -> int:
+    """Return a valid time or delay, and as a plain number, since selectors compare nothing else."""
+    return int(min(max(value, 0), TIME_MAX))
 
 
 def make_header(

@@ -25,7 +25,7 @@ from protocols.amqp.performatives import (
     Source,
     Target,
 )
-from protocols.amqp.types import Described, Symbol, Timestamp
+from protocols.amqp.types import Described, Symbol, Timestamp, UInt
 from tests.broker.engine.queues.paging.backlogs import PAGING
 from tests.broker.sessions.amqp.harness import SELECTOR, started
 from tests.simulation.world import counts, held, small
@@ -409,6 +409,33 @@ def test_scheduled_and_expiring(broker: SimBroker, client: AmqpSim) -> None:
     broker.advance(100)
     [delivery] = client.take()
     assert (delivery.body, delivery.message.message_annotations) == ("later", {})
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        "JMSTimestamp = 1700000000001",
+        "JMSExpiration = 1900000000002",
+        "AMQExpiration > 1900000000001",
+        "JMSXGroupSeq = 3",
+        "JMSXGroupID = 'g'",
+        "_AMQ_CONTENT_TYPE = 'text/plain'",
+        "JMSType = 'letter'",
+    ],
+)
+def test_a_selector_compares_what_the_sender_has_said(client: AmqpSim, selector: str) -> None:
+    """The codec's types of numbers and texts are types of their own, which selectors do not know."""
+    said = Properties(
+        subject="letter",
+        content_type=Symbol("text/plain"),
+        absolute_expiry_time=Timestamp(1_900_000_000_002),
+        creation_time=Timestamp(1_700_000_000_001),
+        group_id="g",
+        group_sequence=UInt(3),
+    )
+    client.send(client.sender("a", "queue"), message("1"), message("2", properties=said))
+    client.receiver("a", filter={"sel": Described(Symbol(SELECTOR), selector)})
+    assert client.bodies() == ["2"]
 
 
 def test_when_a_message_was_to_be_delivered_is_told_to_its_receiver(broker: SimBroker, client: AmqpSim) -> None:
