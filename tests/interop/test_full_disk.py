@@ -126,6 +126,7 @@ expiry-address = ""
 
 #: Messages that expire, more than the reserve and a spare segment have room for, and that are consumed.
 EXPIRING = 40_000
+KEPT = 30
 CONSUMED = 15_000
 
 #: Time to send as many, and to fill the disk, in ms.
@@ -153,10 +154,11 @@ def await_empty(broker: DaemonProcess, queue: str) -> None:
 
 
 def test_what_finds_no_room_to_leave_waits_even_through_kill_9(disk: Path) -> None:
-    """The first message keeps every segment, so nothing that leaves makes room for others."""
+    """The first messages keep every segment, so nothing that leaves makes room for others."""
     with running(disk, SCARCE) as broker:
         with connected(broker.port) as client:
-            client.put("/queue/keep", "first", {"persistent": "true"})
+            for _ in range(KEPT):
+                client.put("/queue/keep", BODY, {"persistent": "true"})
             due = int(time.time() * 1000) + UNTIL_FULL_MS
             send_small(client, "/queue/q", EXPIRING, expires=str(due))
             send_small(client, "/queue/c", CONSUMED)

@@ -120,8 +120,12 @@ def _subscription(state: State, address: Address, filter: Filter | None, request
             raise AlreadyInUse(f"subscription {name} {changed}: unsubscribe it first")
         access.require(delete_permission(durable=queue.durable), queue.address.name, name, named=name)
         access.require(create, address.name, request.name)
+        if request.durable:
+            registry.check_room(state, essential=True)
         clearing.empty_and_detach(state, queue)
         registry.unbind(state, queue)
+    elif request.durable:
+        registry.check_room(state, essential=True)
     access.require(create, address.name, request.name)
     state.quotas.check(access.user)
     attributes = state.attributes(address, name, request.asked)

@@ -239,8 +239,8 @@ def home(state: State, queue: Queue | None, address: str, name: str, type: int |
     if known is None:
         try:
             _, known = destinations.destination(state, f"{address}{names.FQQN_SEPARATOR}{name}", RoutingType.ANYCAST)
-        except EngineError:
-            return NO_QUEUE
+        except EngineError as error:
+            return DISK_FULL if isinstance(error, DiskFull) else NO_QUEUE
         assert known is not None, "an FQQN names a queue"
         if not _reaches(state, address, known):
             return NO_QUEUE
@@ -256,8 +256,8 @@ def _sent_again(state: State, queue: Queue, address: str, type: int | None) -> D
     routing_type = None if type is None else RoutingType(type)
     try:
         there, _ = destinations.destination(state, address, routing_type)
-    except EngineError:
-        return NO_QUEUE
+    except EngineError as error:
+        return DISK_FULL if isinstance(error, DiskFull) else NO_QUEUE
     return Destination(there, state.candidates(there, None, routing_type), routing_type)
 
 

@@ -69,6 +69,7 @@ class Administration:
         """
         if name in self._state.addresses:
             raise AlreadyInUse(f"address {name} exists already")
+        registry.check_room(self._state, essential=True)
         return registry.create_address(
             self._state, name, routing_types or {self._state.settings(name).default_address_routing_type}
         )
@@ -118,6 +119,7 @@ class Administration:
             raise RoutingTypeMismatch(f"address {name} is not {routing_type.name}")
         with registry.undoing(self._state):
             address = address or self.make_address(name, {routing_type})
+            registry.check_room(self._state, essential=True)
             return registry.create_queue(
                 self._state,
                 address,

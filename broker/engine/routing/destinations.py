@@ -39,7 +39,7 @@ def destination(
     An address that reaches no queue is not created, unless a sender stays `attached` to it.  Nor is a queue for a
     deleted temporary destination: it would store replies to a client that has left.  `routing_type` is ignored for an
     existing queue named in full.  `asked` are the attributes requested for its anycast queue.
-    Raises Denied, NotFound, InvalidName, RoutingTypeMismatch, AttributesDiffer.
+    Raises Denied, NotFound, InvalidName, RoutingTypeMismatch, AttributesDiffer, DiskFull.
     """
     address, address_name = state.addresses.get(name), name
     if address is None or not address.sendable:
@@ -219,7 +219,7 @@ def _anycast_queue(state: State, address: Address, access: Access, asked: Reques
     if anycast:
         listed = ", ".join(sorted(queue.name for queue in anycast))
         raise NotFound(f"address {address.name} has several queues ({listed}): name one as {address.name}::QUEUE")
-    return _auto_create_queue(state, address, address.name, RoutingType.ANYCAST, access, asked)
+    return _auto_create_queue(state, address, address.name, RoutingType.ANYCAST, access, asked, consuming=True)
 
 
 def _qualified(
@@ -288,6 +288,7 @@ def _auto_create_address(
         access.require(subscribing, name)
     if subscribing is not None or (and_queue and wanted is RoutingType.ANYCAST):
         state.quotas.check(access.user)
+    registry.check_room(state, essential=subscribing is not None or access is UNRESTRICTED)
     return registry.create_address(state, name, {wanted}, auto_created=True)
 
 
@@ -299,13 +300,21 @@ def _check_address(state: State, name: str, settings: AddressSettings, access: A
 
 
 def _auto_create_queue(
-    state: State, address: Address, name: str, routing_type: RoutingType, access: Access, asked: RequestedAttributes
+    state: State,
+    address: Address,
+    name: str,
+    routing_type: RoutingType,
+    access: Access,
+    asked: RequestedAttributes,
+    *,
+    consuming: bool = False,
 ) -> Queue:
     access.require(Permission.CREATE_DURABLE_QUEUE, address.name, "" if name == address.name else name)
     names.check_not_temporary(address.name)
     if not address.settings.auto_create_queues:
         raise NoQueue(f"queue {name} does not exist on address {address.name} and auto-create-queues is off")
     state.quotas.check(access.user)
+    registry.check_room(state, essential=consuming or access is UNRESTRICTED)
     attributes = state.attributes(address, name, asked)
     return registry.create_queue(
         state, address, name, routing_type, durable=True, auto_created=True, attributes=attributes, creator=access.user
@@ -315,8 +324,9 @@ def _auto_create_queue(
 def make_temporary(
     state: State, routing_type: RoutingType, access: Access, use: Permission, *, private: bool
 ) -> Address:
-    """Create an address for one client, with a name chosen by the broker, and its queue if anycast.  Raises Denied.
+    """Create an address for one client, with a name chosen by the broker, and its queue if anycast.
 
+    Raises Denied, DiskFull.
     `use` is the permission that the client needs on it, `send` or `consume`; with `private` no other connection may
     consume from it.  The permissions are those of any address without an entry of its own: as a rule, of the match `#`.
     """
@@ -328,6 +338,7 @@ def make_temporary(
         access.require(permission, name, named="of a temporary destination")
     if len(needed) > 2:
         state.quotas.check(access.user)
+    registry.check_room(state, essential=True)
     address = registry.create_address(state, name, {routing_type}, auto_created=True)
     address.owned = True
     if private:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from functools import partial
+from typing import Final
 
 from broker.engine.filter import Filter
 from broker.engine.model import names
@@ -17,7 +18,7 @@ from broker.engine.model.attributes import QueueAttributes
 from broker.engine.model.errors import AlreadyInUse, NotFound, TooManyAddresses
 from broker.engine.model.message import RoutingType
 from broker.engine.model.settings_match import SettingsTable
-from broker.engine.queues import clearing
+from broker.engine.queues import arrival, clearing
 from broker.engine.queues.address import Address, AttachedSender
 from broker.engine.queues.diverts import Divert, divert_record
 from broker.engine.queues.queue import Queue
@@ -26,6 +27,17 @@ from broker.engine.queues.state import NO_WAY_BACK, State
 from broker.engine.queues.types.kind import equip
 from broker.engine.routing.definitions import Json, address_record, queue_record, read_address, read_queue
 from store import record
+
+#: The journal's room for an address or queue: its definition with a filter, and the record of its deletion.
+DEFINITION_BYTES: Final = 1024
+
+
+def check_room(state: State, *, essential: bool) -> None:
+    """Make sure that the journal has room for an address or queue that somebody asks for.  Raises DiskFull.
+
+    `essential`: it is asked for by a consumer, an operator or the broker itself.
+    """
+    arrival.reserve_bytes(state, DEFINITION_BYTES, essential=essential)
 
 
 def create_address(

@@ -133,6 +133,7 @@ def test_a_refused_commit_can_be_rolled_back_as_if_nothing_had_been() -> None:
 def test_on_a_full_disk_it_is_refused_as_a_whole() -> None:
     """Each of its messages would have found room."""
     bench = Bench(running=SimBroker(small(retained=False), files=SimFiles(capacity=96 << 10)))
+    bench.declare("b")
     sent = len(fill(bench, "a"))
     taker = bench.take("a")
     bench.ack(taker, taker.taken[0])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from itertools import count
 
 import pytest
 
 from tests.simulation.world import held, small
-from tests.support.sim_broker import SimBroker
+from tests.support.sim_broker import SimBroker, SimClient
 from tests.support.sim_files import SimFiles
 from tests.support.stomp_client import frame
 
@@ -96,3 +97,29 @@ def test_what_is_acknowledged_behind_a_refused_send_comes_again(batched: bool, m
     done = accepted(broker, "out")
     assert done == list(range(len(done)))
     assert len(held(broker, "in")) == MESSAGES - len(done)
+
+
+def a_new_queue(client: SimClient, number: int) -> None:
+    client.send(f"/queue/new-{number}", b"x" * 1000, persistent="true")
+
+
+def a_new_subscription(client: SimClient, number: int) -> None:
+    client.subscribe(f"/topic/new-{number}", durable="true", **{"durable-subscription-name": f"new-{number}"})
+
+
+def a_temporary_queue(client: SimClient, number: int) -> None:
+    client.send("/queue/none", b"x" * 1000, persistent="true", **{"reply-to": f"/temp-queue/new-{number}"})
+
+
+@pytest.mark.parametrize("attempt", [a_new_queue, a_new_subscription, a_temporary_queue])
+def test_whoever_tries_again_and_again_leaves_consumers_their_part(attempt: Callable[[SimClient, int], None]) -> None:
+    """What is made for a request needs room itself, however often it is refused."""
+    broker = nearly_full(0)
+    client = broker.connect()
+    client.subscribe("/queue/in", ack="client-individual")
+    for number in range(30):
+        attempt(broker.connect(**{"client-id": f"client {number}"}), number)
+    for order in client.take("MESSAGE")[:5]:
+        client.ack(order, receipt="r")
+        assert client.take("RECEIPT")
+    assert broker.confirms
