@@ -107,14 +107,21 @@ def resume_queue(name: str, output: OutputFormat, **where: Any) -> None:
 @queue.command("set")
 @click.argument("name", shell_complete=queue_names)
 @click.argument("attributes", nargs=-1, required=True, metavar="ATTRIBUTE=VALUE...")
+@click.option("--yes", is_flag=True, help="Do not ask before purge-on-no-consumers removes messages.")
 @call_options
-def set_attributes(name: str, attributes: tuple[str, ...], output: OutputFormat, **where: Any) -> None:
+def set_attributes(name: str, attributes: tuple[str, ...], yes: bool, output: OutputFormat, **where: Any) -> None:
     """Change attributes of the queue NAME: `bartleby queue set orders ring-size=5 exclusive=true`.
 
     If the configuration has the queue, the next reload or start restores its configured attributes.
     """
-    asked = _asked(attributes)
-    answer = connect(**where).patch(queue_path(name), {"attributes": asked})
+    asked, remote = _asked(attributes), connect(**where)
+    if asked.get("purge-on-no-consumers") is True and not yes:
+        present = remote.get(queue_path(name))
+        if present["messages"] and not present["consumers"]:
+            confirm(
+                f"Queue {name} has no consumers: remove {counted(present['messages'], 'message')} for good?", "changed"
+            )
+    answer = remote.patch(queue_path(name), {"attributes": asked})
     shown = ", ".join(f"{key}={_shown(answer['attributes'][key])}" for key in asked)
     print_answer(output, answer, f"queue {answer['name']} has {shown}")
 
@@ -125,6 +132,8 @@ def _asked(attributes: tuple[str, ...]) -> dict[str, bool | int | str]:
         key, separator, value = attribute.partition("=")
         if not separator:
             raise Failure(USAGE, f"{attribute}: give ATTRIBUTE=VALUE")
+        if key in asked:
+            raise Failure(USAGE, f"{key} is given more than once")
         asked[key] = _typed(key, value)
     return asked
 

@@ -35,9 +35,24 @@ async def test_set(broker: TestBroker, operator: Operator) -> None:
     )
     assert broker.engine.queue("orders").attributes.ring_size == 5
     assert (await operator.json("queue", "set", "orders", "last-value-key="))["attributes"]["last-value-key"] == ""
-    for wrong, said in (("ring-size", "give ATTRIBUTE=VALUE"), ("ring-size=0", "ring-size must not be 0")):
-        result = await operator.run("queue", "set", "orders", wrong)
+    for wrong, said in (
+        ("ring-size", "give ATTRIBUTE=VALUE"),
+        ("ring-size=0", "ring-size must not be 0"),
+        ("ring-size=5 ring-size=6", "ring-size is given more than once"),
+    ):
+        result = await operator.run("queue", "set", "orders", *wrong.split())
         assert result.exit_code == 2
         assert said in result.stderr
     shown = await operator.run("queue", "show", "orders")
     assert "attribute ring-size" in shown.stdout
+
+
+async def test_set_asks_before_messages_are_removed(broker: TestBroker, operator: Operator) -> None:
+    await broker.sent("orders", [b"1"])
+    result = await operator.run("queue", "set", "orders", "purge-on-no-consumers=true")
+    assert (result.exit_code, "remove 1 message for good?" in result.stderr) == (2, True)
+    assert broker.engine.queue("orders").message_count == 1
+    result = await operator.run("queue", "set", "orders", "purge-on-no-consumers=true", "--yes")
+    assert (result.exit_code, broker.engine.queue("orders").message_count) == (0, 0)
+    result = await operator.run("queue", "set", "orders", "purge-on-no-consumers=true")
+    assert result.exit_code == 0, "there is nothing to remove"
