@@ -191,7 +191,7 @@ class Consumers:
 
     def _settle(self, consumer: Consumer, id: int, tx: Transaction | None) -> list[Message]:
         if id not in consumer.unacked:
-            raise UnknownDelivery(f"message {id} is not waiting for an acknowledgement by this subscription")
+            raise UnknownDelivery(f"unknown message: {id} is not waiting for an acknowledgement by this subscription")
         if tx is not None:
             tx.check_open()
         self._state.mark = NO_WAY_BACK

@@ -43,7 +43,7 @@ def test_acks_in_a_row_settle_each_its_own(broker: SimBroker, client: SimClient)
     ("bad", "said"),
     [
         ("99,1", "ACK: there is no delivery '99,1' to this connection"),
-        ("{},999", "ACK: message 999 is not waiting for an acknowledgement by this subscription"),
+        ("{},999", "ACK: unknown message: 999 is not waiting for an acknowledgement by this subscription"),
         ("0,0", "ACK: there is no delivery '0,0' to this connection"),
     ],
 )
@@ -54,7 +54,8 @@ def test_a_bad_ack_in_a_row_is_refused_and_those_before_it_count(
     client.subscribe("/queue/a", ack="client-individual")
     ids = [message.headers["ack"] for message in client.messages()]
     client.raw(ack_run(ids[0], bad.format(ids[0].partition(",")[0]), ids[1]))
-    assert client.take("ERROR")[0].body.decode().strip() == said
+    (refused,) = client.take("ERROR")
+    assert (refused.headers["message"], refused.body.decode().strip()) == ("unknown message", said)
     assert held(broker.restart(), "a") == [b"1", b"2"]
 
 
