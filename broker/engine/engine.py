@@ -255,11 +255,8 @@ class Engine:
 
     def known_subscription(self, names: Iterable[str], access: Access) -> Queue | None:
         """The first of these subscriptions that exists and that the client may know of."""
-        for name in names:
-            queue = self._state.queues.get(name) if name else None
-            if queue is not None and access.sees(queue.address.name, queue.name, durable=queue.durable):
-                return queue
-        return None
+        found = (subscribe.known(self._state, name, access) for name in names)
+        return next((queue for queue in found if queue is not None), None)
 
     def queue(self, name: str) -> Queue:
         """A queue by name or FQQN.  Raises NotFound."""

@@ -106,6 +106,8 @@ def _subscription(state: State, address: Address, filter: Filter | None, request
         others = request.filtered and queue.creator != access.user  # it may hold messages this user may not read
         if others or not access.sees(queue.address.name, queue.name, durable=queue.durable):
             raise AlreadyInUse(f"subscription {name} belongs to another client: choose another name")
+        if not queue.is_subscription:
+            raise AlreadyInUse(f"{name} is the name of a queue, not of a subscription: choose another name")
         if queue.consumers and (request.exclusive or queue.consumers[0].exclusive):
             raise AlreadyInUse(f"subscription {name} has its only consumer already")
         different = differences(queue.attributes, request.asked)
@@ -168,10 +170,18 @@ def predicate(filter: Filter | None, no_local: str) -> Callable[[Message], bool]
     return lambda message: message.header.origin != no_local and accepted.matches(PropertyView(message))
 
 
+def known(state: State, name: str, access: Access) -> Queue | None:
+    """The subscription of this name, if there is one and the client may know of it."""
+    queue = state.queues.get(name)
+    if queue is None or not queue.is_subscription:
+        return None
+    return queue if access.sees(queue.address.name, name, durable=queue.durable) else None
+
+
 def deletable(state: State, name: str, access: Access) -> Queue:
     """A subscription that a client may delete.  Raises Denied, or NotFound if the client may not know of it."""
-    queue = registry.find_queue(state, name)
-    if not access.sees(queue.address.name, queue.name, durable=queue.durable):
-        raise NotFound(f"queue {name} does not exist")
+    queue = known(state, name, access)
+    if queue is None:
+        raise NotFound(f"there is no subscription {name}")
     access.require(delete_permission(durable=queue.durable), queue.address.name, queue.name, named=name)
     return queue

@@ -224,6 +224,11 @@ class Queue:
         """Whether this is one of the broker's own queues."""
         return self.internal_owner is not None
 
+    @property
+    def is_subscription(self) -> bool:
+        """Whether a subscription may be this queue: it is multicast, and not one of the broker's own."""
+        return self.routing_type is RoutingType.MULTICAST and self.internal_owner is None
+
     def check_public(self) -> None:
         """Raises AlreadyInUse if this is one of the broker's own queues."""
         if self.internal_owner is not None:

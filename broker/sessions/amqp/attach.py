@@ -209,7 +209,7 @@ class Attacher:
         self._nodes.detached(link, closed=not detached)
         name, looked_up = self._subscriptions.pop(link, ("", False))
         queue = engine.queues.get(name)
-        if not closed or queue is None:
+        if not closed or queue is None or not queue.is_subscription:
             return
         if queue.consumers:
             if looked_up:

@@ -73,7 +73,8 @@ class Subscriptions:
         consumer = self._engine.consumers.subscribe(self, request)
         if port.window.paused:
             self._engine.consumers.pause(consumer)
-        durable = request.name if consumer.queue.name == request.name else ""
+        queue = consumer.queue
+        durable = request.name if queue.is_subscription and queue.name == request.name else ""
         self._add(Subscription(id, consumer, prefix, port.codec.version, replies=self._replies, durable=durable))
 
     def _browse(self, id: bytes, request: SubscribeRequest, prefix: str, headers: Headers) -> None:
@@ -108,8 +109,11 @@ class Subscriptions:
             raise error("UNSUBSCRIBE", "unknown subscription", f"there is no subscription {shown(id or b'')}", headers)
         if subscription is not None:
             self._end(subscription)
-            if isinstance(subscription, Subscription) and not durable and deletes(headers):
-                durable = subscription.durable
+            if isinstance(subscription, Subscription):
+                if not subscription.consumer.queue.is_subscription:
+                    durable = ""  # on a queue the name means nothing, as in SUBSCRIBE
+                elif not durable and deletes(headers):
+                    durable = subscription.durable
         if durable:
             self._engine.delete_subscription(durable, access=access)
 

@@ -10,6 +10,7 @@ from protocols.amqp.events import Detached
 from protocols.amqp.performatives import Properties, Rejected, Source, Target
 from protocols.amqp.types import Described, Symbol
 from tests.broker.sessions.amqp.harness import started
+from tests.simulation.world import held
 from tests.support.amqp_client import AmqpSim, message
 from tests.support.sim_broker import SimBroker
 
@@ -221,3 +222,17 @@ def test_no_local() -> None:
     other = AmqpSim(broker, container="other")
     publish(other, "theirs")
     assert client.bodies() == ["theirs"]
+
+
+@pytest.mark.parametrize("how", ["topic", "queue", "lookup"])
+def test_a_queue_that_has_the_name_of_a_subscription_is_none(broker: SimBroker, client: AmqpSim, how: str) -> None:
+    client.send(client.sender("sim.sub", "queue"), message("kept"))
+    if how == "lookup":
+        assert client.refused(lookup(client)).condition == "amqp:not-found"
+    elif how == "topic":
+        refusal = client.refused(client.receiver("news", "topic", name="sub", **DURABLE))
+        assert refusal.condition == "amqp:resource-locked"
+        assert refusal.description == "sim.sub is the name of a queue, not of a subscription: choose another name"
+    else:
+        client.detach(client.receiver("other", "queue", name="sub", **DURABLE))
+    assert len(held(broker.restart(), "sim.sub")) == 1

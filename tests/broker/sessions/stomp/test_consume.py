@@ -259,11 +259,33 @@ def test_the_same_id_on_another_topic_is_another_durable_subscription(broker: Si
     assert {"a.1", "b.1"} <= broker.engine.queues.keys()
 
 
-def test_durable_means_nothing_on_a_queue(broker: SimBroker, client: SimClient) -> None:
-    client.subscribe("/queue/a", id="1", durable="true")
-    client.do("UNSUBSCRIBE", {"id": "1", "durable": "true", "receipt": "r"})
+@pytest.mark.parametrize("durable", [{"durable": "true"}, {"durable-subscription-name": "d"}])
+def test_durable_means_nothing_on_a_queue(durable: dict[str, str]) -> None:
+    broker, client = started(**{"client-id": "c"})
+    client.subscribe("/queue/a", id="1", **durable)
+    client.do("UNSUBSCRIBE", {"id": "1", "receipt": "r", **durable})
     assert client.take("RECEIPT")
     assert "a" in broker.engine.queues
+
+
+@pytest.mark.parametrize(
+    ("destination", "durable"),
+    [
+        ("/queue/c.d", {"durable": "true"}),
+        ("/queue/c.d", {"durable-subscription-name": "d"}),
+        ("/topic/a", {"durable-subscription-name": "d"}),
+        ("/topic/c.d", {"durable-subscription-name": "d"}),
+        ("", {"durable-subscription-name": "d"}),
+    ],
+)
+def test_a_queue_that_has_the_name_of_a_durable_subscription_is_none(destination: str, durable: dict[str, str]) -> None:
+    broker, client = started(**{"client-id": "c"})
+    broker.connect().confirmed("/queue/c.d", b"kept")
+    if destination:
+        client.subscribe(destination, id="d", **durable)
+    client.do("UNSUBSCRIBE", {"id": "d", **durable})
+    client.drop()
+    assert held(broker.restart(), "c.d") == [b"kept"]
 
 
 def test_a_durable_subscription_needs_an_id_in_stomp_1_0(broker: SimBroker) -> None:
