@@ -33,8 +33,9 @@ LOCAL_MASTER: Final = "local[*]"
 LOCAL_HEAP: Final = "2g"
 
 #: For a brief session of a local Spark, in which much code runs only a few times: the quick compiler alone is faster
-#: than both.  It gets as much space for its code as Java gives to both.
-BRIEF_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+#: than both.  It gets as much space for its code as Java gives to both.  Spark's classes take so much memory that Java
+#: would collect garbage four times because of them.
+BRIEF_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:MetaspaceSize=256m"
 
 #: Where this code is.  Python workers on this machine also import it from there, wherever the audit is started.
 ROOT: Final = Path(__file__).resolve().parents[1]

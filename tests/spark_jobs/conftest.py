@@ -15,9 +15,9 @@ from tests.spark_jobs.cluster import QUICK
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Small journals on two cores: little heap, a quick start, one partition of what is sorted or grouped.
+#: Small journals on two cores: heap for what all tests keep, a quick start, one partition of what is sorted or grouped.
 CONF: Final = {
-    "spark.driver.memory": "512m",
+    "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": QUICK,
     "spark.sql.shuffle.partitions": "1",
 }
