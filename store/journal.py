@@ -229,6 +229,11 @@ class Journal:
         """Whether new messages have room: not while the disk is full and one, perhaps a large one, was refused."""
         return not self._spare.full or (not self._refused and self._left() >= self.reserved_bytes)
 
+    @property
+    def has_spare(self) -> bool:
+        """Whether the next segment is allocated as a whole: then nothing is refused that one has room for."""
+        return not self._spare.full and self._spare.ready > self.segment
+
     def _left(self) -> int:
         return self._capacity - self._used - self._nbytes - ENTRY_HEADER_BYTES
 

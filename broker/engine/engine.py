@@ -189,6 +189,10 @@ class Engine:
         messages = sends[0].messages if arrived is None else arrived
         return publish.publish(self._state, sends, messages, producer=producer, stop=stop)
 
+    def may_refuse(self, sends: Sequence[Send]) -> bool:
+        """Whether any message of these sends could be refused if they were published now."""
+        return publish.may_refuse(self._state, sends)
+
     def check_routed(self, send: Send) -> None:
         """Raises NoQueue if messages of a send would be refused for lack of a queue."""
         sending.check_routed(self._state, send, send.messages)

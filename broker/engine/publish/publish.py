@@ -18,6 +18,7 @@ from itertools import chain, groupby
 
 from broker.engine.model.errors import AddressFull, DiskFull, EngineError, NoQueue
 from broker.engine.model.message import Message
+from broker.engine.model.settings import AddressFullPolicy, PageFullPolicy
 from broker.engine.publish import publish_multi, sending
 from broker.engine.publish.send import PublishResult, Refusal, Send
 from broker.engine.queues import arrival
@@ -119,6 +120,21 @@ def _may_be_refused(state: State, sends: Sequence[Send]) -> bool:
     except (AddressFull, DiskFull, NoQueue):
         return True
     return False
+
+
+def may_refuse(state: State, sends: Sequence[Send]) -> bool:
+    """Whether any message of these sends could be refused; looks at none of them, so it is cheap."""
+    return not state.journal.has_spare or any([_address_may_refuse(state, send) for send in sends])
+
+
+def _address_may_refuse(state: State, send: Send) -> bool:
+    settings = send.address.settings
+    if settings.address_full_policy is AddressFullPolicy.FAIL or settings.page_full_policy is PageFullPolicy.FAIL:
+        return True
+    if settings.max_size_bytes_reject_threshold >= 0 or send.address.extras is not None:
+        return True
+    anycast, multicast = state.candidates(send.address, send.queue, send.routing_type)
+    return send.needs_queue and not any([queue.accepts_all for queue in anycast + multicast])
 
 
 def _comes_later(arrived: Sequence[Message], one: Message, other: Message) -> bool:

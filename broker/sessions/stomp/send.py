@@ -256,6 +256,12 @@ class Sends:
         return bool(self._runs)
 
     @property
+    def doubtful(self) -> bool:
+        """Whether any are gathered that could be refused."""
+        runs = self._runs
+        return bool(runs) and (any([run.tx is not None for run in runs]) or self._engine.may_refuse(runs))
+
+    @property
     def gathered(self) -> int:
         """How many sends there have been, published or not."""
         return self.published + (len(self._arrived) if self._runs else 0)

@@ -280,6 +280,17 @@ def _after_sends(handle: Callable[[StompSession, Any], None]) -> Handler:
     return publish_and_handle
 
 
+def _after_doubtful_sends(handle: Callable[[StompSession, Any], None]) -> Handler:
+    """Wrap a handler as `_after_sends`, but let sends that cannot be refused gather: acknowledgements are frequent."""
+
+    def publish_and_handle(session: StompSession, frame: Frame) -> None:
+        if session.receiver.sends.doubtful:
+            session.receiver.publish_first()
+        handle(session, frame)
+
+    return publish_and_handle
+
+
 #: One table for all connections: one that has not logged in must cost little.
 _HANDLERS: Final[Handlers] = {
     "CONNECT": StompSession._on_connect,
@@ -288,9 +299,9 @@ _HANDLERS: Final[Handlers] = {
     "PART": lambda session, part: session.receiver.part(part),
     "SUBSCRIBE": _after_sends(lambda session, frame: session.subscriptions.subscribe(frame)),
     "UNSUBSCRIBE": _after_sends(lambda session, frame: session.subscriptions.unsubscribe(frame)),  # its queue may go
-    "ACK": _after_sends(lambda session, frame: session.acknowledging.ack(frame)),
-    "ACKS": _after_sends(lambda session, acks: session.acknowledging.acks(acks)),
-    "NACK": _after_sends(lambda session, frame: session.acknowledging.nack(frame)),
+    "ACK": _after_doubtful_sends(lambda session, frame: session.acknowledging.ack(frame)),
+    "ACKS": _after_doubtful_sends(lambda session, acks: session.acknowledging.acks(acks)),
+    "NACK": _after_doubtful_sends(lambda session, frame: session.acknowledging.nack(frame)),
     "BEGIN": lambda session, frame: session.transactions.begin(frame),
     "COMMIT": _after_sends(lambda session, frame: session.receiver.commit(frame)),
     "ABORT": _after_sends(lambda session, frame: session.transactions.abort(frame)),

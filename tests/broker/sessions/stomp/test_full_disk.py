@@ -123,3 +123,36 @@ def test_whoever_tries_again_and_again_leaves_consumers_their_part(attempt: Call
         client.ack(order, receipt="r")
         assert client.take("RECEIPT")
     assert broker.confirms
+
+
+def test_a_send_that_its_address_refuses_keeps_what_is_acknowledged_behind_it() -> None:
+    settings = {"match": "out", "max-size-messages": 4, "address-full-policy": "FAIL"}
+    broker = SimBroker(small(settings))
+    client = broker.connect()
+    for _ in range(MESSAGES):
+        client.send("/queue/in", b"order", persistent="true")
+    client.subscribe("/queue/in", ack="client-individual")
+    orders = client.take("MESSAGE")
+    read = []
+    for answer, order in zip(sends("/queue/out"), orders, strict=True):
+        read += [answer, frame("ACK", {"id": order.headers["ack"]})]
+    client.raw(b"".join(read))
+    assert client.closed
+    assert accepted(broker, "out") == [0, 1, 2, 3]
+    assert len(held(broker, "in")) == MESSAGES - 4
+
+
+def test_acknowledgements_between_sends_that_cannot_be_refused_do_not_part_them() -> None:
+    broker = SimBroker()
+    client = broker.connect()
+    for _ in range(MESSAGES):
+        client.send("/queue/in", b"order", persistent="true")
+    client.subscribe("/queue/in", ack="client-individual")
+    read = []
+    for answer, order in zip(sends("/queue/out"), client.take("MESSAGE"), strict=True):
+        read += [answer, frame("ACK", {"id": order.headers["ack"]})]
+    before = broker.engine.journal.position
+    client.raw(b"".join(read))
+    assert accepted(broker, "out") == list(range(MESSAGES))
+    assert held(broker, "in") == []
+    assert broker.engine.journal.position - before <= MESSAGES + 6, "one record of removals, and definitions"
