@@ -208,9 +208,9 @@ class Model:
             else:
                 self._dies(queue, copy)
 
-    def _failed(self, queue: QueueModel, copy: Copy, *, delayed: bool = True) -> None:
+    def _failed(self, queue: QueueModel, copy: Copy) -> None:
         copy.failures += 1
-        self._comes_back(queue, copy, delayed=delayed)
+        self._comes_back(queue, copy, delayed=True)
 
     def _comes_back(self, queue: QueueModel, copy: Copy, *, delayed: bool) -> None:
         """Also what is returned without blame dies, if crashes have used up its attempts (strict mode)."""
@@ -244,15 +244,13 @@ class Model:
     # -- the ends of subscriptions and transactions -------------------------------------------------------------------
 
     def close(self, sub: Sub, how: str) -> None:
-        """A subscription ends: "closed", "stopped" (by the broker), "disconnected" or "silent"."""
+        """A subscription ends: "closed", "stopped" (by the broker) or "disconnected"."""
         taking = self.subs.pop(sub)
         queue = self.queues[taking.queue]
         for at, key in enumerate(taking.has):
             copy = queue.copies[key]
             copy.left = copy.left or how != "closed"
-            if how == "silent":
-                self._failed(queue, copy, delayed=False)
-            elif how == "disconnected" and at == 0:
+            if how == "disconnected" and at == 0:
                 self._failed(queue, copy)
             else:
                 self._comes_back(queue, copy, delayed=how == "disconnected")

@@ -332,7 +332,7 @@ class Sim:
         number = self.random.choice(list(self.clients))
         client = self.clients[number]
         how = self.random.choice(("DISCONNECT", "drop", "silent"))
-        self.model.leave(number, "silent" if how == "silent" else "disconnected")
+        self.model.leave(number, "disconnected")
         if how == "DISCONNECT":
             self.done(number, "DISCONNECT", {})
             assert client.closed

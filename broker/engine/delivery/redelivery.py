@@ -11,8 +11,8 @@ that crashes, any may have been processed, but only one made it crash, and the o
     a Bartleby's link ends, for any reason       none                 none            no; or reserved (`reservations`)
     a link's reservation is released             none                 all             no
     the broker ends it: stop, operator, rights   none                 all             no
-    connection lost or client disconnected       the oldest           all             yes
-    heart-beats ceased, connection lost (AMQP)   all                  all             no
+    client disconnected, silent, or lost         the oldest           all             yes
+    connection lost (AMQP)                       all                  all             no
 
 A delivery that was never sent to the consumer is withdrawn: nothing has happened to it.
 
@@ -61,7 +61,7 @@ RELEASED = DeliveryOutcome(0, True, "released by the consumer")
 CLOSED = DeliveryOutcome(0, False, "the consumer was closed")
 INTERRUPTED = DeliveryOutcome(0, False, "the broker ended the delivery", left=True)
 DISCONNECTED = DeliveryOutcome(1, True, "the connection ended", left=True)
-SILENT = DeliveryOutcome(-1, False, "the client fell silent")
+SILENT = DeliveryOutcome(1, True, "the client fell silent", left=True)
 LOST = DeliveryOutcome(-1, False, "the connection was lost")
 
 

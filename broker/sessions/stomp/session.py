@@ -176,7 +176,7 @@ class StompSession(Port):
         self.touch()
 
     def timed_out(self) -> None:
-        """End: heart-beats have ceased, and every unacknowledged delivery counts as failed."""
+        """End: heart-beats have ceased."""
         self.report("connection.silent")
         self._receipts.forget()
         self.end(redelivery.SILENT)

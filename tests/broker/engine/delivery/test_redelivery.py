@@ -55,7 +55,7 @@ def redelivered(bench: Bench, name: str = "a") -> set[bytes]:
         (redelivery.CLOSED, 0, False, False),
         (redelivery.INTERRUPTED, 0, True, False),
         (redelivery.DISCONNECTED, 1, True, True),
-        (redelivery.SILENT, 3, True, False),
+        (redelivery.SILENT, 1, True, True),
         (redelivery.LOST, 3, True, False),
     ],
 )
