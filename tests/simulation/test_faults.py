@@ -57,7 +57,7 @@ def _belongs(frame: FrameType) -> bool:
     if not (module.startswith("broker.engine.") or module == "store.journal") or name in ("<genexpr>", "durable"):
         return False
     caller: FrameType | None = frame
-    while caller is not None and caller.f_code.co_name != "next_due":
+    while caller is not None and caller.f_code.co_name not in ("next_due", "confirms"):
         caller = caller.f_back
     return caller is None
 

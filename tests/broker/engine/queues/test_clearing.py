@@ -6,6 +6,7 @@ import pytest
 
 from broker.engine.delivery import redelivery
 from broker.engine.model.errors import AlreadyInUse, NotFound
+from broker.engine.model.message import RoutingType
 from broker.engine.queues.removal import REMOVE_RUN_MAX
 from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench
@@ -84,14 +85,14 @@ def test_delete_before_what_was_sent_is_on_disk() -> None:
 
 
 def test_a_subscription_in_use_is_not_deleted(bench: Bench) -> None:
-    taker = bench.take("a")
+    taker = bench.take("a", RoutingType.MULTICAST, durable_name="s")
     with pytest.raises(AlreadyInUse):
-        bench.enter().delete_subscription("a")
+        bench.enter().delete_subscription("s")
     bench.close(taker, redelivery.CLOSED)
-    bench.enter().delete_subscription("a")
+    bench.enter().delete_subscription("s")
     bench.run()
     with pytest.raises(NotFound):
-        bench.engine.delete_subscription("a")
+        bench.engine.delete_subscription("s")
 
 
 def test_purging_step_by_step() -> None:
