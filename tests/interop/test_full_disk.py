@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.daemon import DaemonProcess, running
-from tests.support.links import PATIENCE_S, Lost
+from tests.support.links import Lost
+from tests.support.process import awaited
 from tests.support.stomp_py import Client, connected
 
 #: Four segments and a little: the disk is full after some hundred messages.
@@ -147,10 +148,7 @@ def enlarge(disk: Path) -> None:
 
 def await_empty(broker: DaemonProcess, queue: str) -> None:
     """Wait until a queue has no messages."""
-    for _ in range(int(PATIENCE_S * 100)):
-        if not broker.queue(queue)["messages"]:
-            return
-    raise AssertionError(f"queue {queue} has {broker.queue(queue)['messages']} messages")
+    awaited(lambda: broker.queue(queue)["messages"] == 0, what=f"queue {queue} is empty")
 
 
 def test_what_finds_no_room_to_leave_waits_even_through_kill_9(disk: Path) -> None:
