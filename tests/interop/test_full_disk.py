@@ -171,12 +171,11 @@ def test_what_finds_no_room_to_leave_waits_even_through_kill_9(disk: Path) -> No
         with connected(broker.port) as client:
             client.subscribe("/queue/q", "auto")
             client.subscribe("/queue/c", "client-individual")
-            for _ in range(CONSUMED):  # more than consumers have in reserve
+            for _ in range(CONSUMED):  # they may need more than consumers have in reserve, and wait for room then
                 message = client.take()
                 assert message.headers["destination"] == "/queue/c", "what has expired is not delivered"
                 client.connection.ack(message.headers["ack"])
             await_empty(broker, "c")
-            assert broker.get("status")["journal"]["pending_bytes"], "they are not confirmed"
             fuller = broker.log.count("journal.room")
             enlarge(disk)
             client.leave()
