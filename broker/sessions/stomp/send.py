@@ -137,6 +137,7 @@ class Sends:
         self._runs: list[_Run] = []
         self._order: list[Message] | None = None  # messages of all runs in order of arrival; None with one run
         self._open: dict[bytes, _Run] = {}  # the last run of each destination
+        self._certain = 0  # how many runs, the first ones, cannot be refused as long as the journal has room
 
     def add(self, frame: Frame) -> None:
         """Gather a SEND.  Raises StompError, EngineError."""
@@ -250,16 +251,14 @@ class Sends:
         header.expiration, header.expiry_source = address.settings.expiration(header.expiration, header.timestamp)
         return _Run(key, address, queue, wanted, header, tx, headers)
 
-    @property
-    def waiting(self) -> bool:
-        """Whether any are gathered."""
-        return bool(self._runs)
-
-    @property
-    def doubtful(self) -> bool:
-        """Whether any are gathered that could be refused."""
+    def may_be_refused(self) -> bool:
+        """Whether any that are gathered could be refused; runs are examined once, as ACKs between them may be many."""
         runs = self._runs
-        return bool(runs) and (any([run.tx is not None for run in runs]) or self._engine.may_refuse(runs))
+        if not runs:
+            return False
+        new = runs[self._certain :]
+        self._certain = len(runs)
+        return any([run.tx is not None for run in new]) or self._engine.may_refuse(new)
 
     @property
     def gathered(self) -> int:
@@ -279,8 +278,7 @@ class Sends:
         if not self._runs:
             return None, False
         runs, order, arrived = self._runs, self._order, self._arrived
-        self._runs, self._order = [], None
-        self._open.clear()
+        self.forget()
         failure: StompError | None = None
         blocked = False
         counting = len(arrived)  # up to the first refusal
@@ -307,8 +305,8 @@ class Sends:
         return []
 
     def forget(self) -> None:
-        """Drop everything that is not published: the connection is gone."""
-        self._runs, self._order = [], None
+        """Drop everything that is gathered: it is being published, or the connection is gone."""
+        self._runs, self._order, self._certain = [], None, 0
         self._open.clear()
 
 

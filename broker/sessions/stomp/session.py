@@ -273,8 +273,7 @@ def _after_sends(handle: Callable[[StompSession, Any], None]) -> Handler:
     """Wrap a handler so that earlier sends are published first: if one is refused, nothing behind it happens."""
 
     def publish_and_handle(session: StompSession, frame: Frame) -> None:
-        if session.receiver.sends.waiting:
-            session.receiver.publish_first()
+        session.receiver.publish_first()
         handle(session, frame)
 
     return publish_and_handle
@@ -284,7 +283,7 @@ def _after_doubtful_sends(handle: Callable[[StompSession, Any], None]) -> Handle
     """Wrap a handler as `_after_sends`, but let sends that cannot be refused gather: acknowledgements are frequent."""
 
     def publish_and_handle(session: StompSession, frame: Frame) -> None:
-        if session.receiver.sends.doubtful:
+        if session.receiver.sends.may_be_refused():
             session.receiver.publish_first()
         handle(session, frame)
 

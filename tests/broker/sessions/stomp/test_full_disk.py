@@ -8,10 +8,13 @@ from itertools import count
 
 import pytest
 
+from broker.engine.publish import publish
+from broker.engine.publish.send import Send
 from tests.simulation.world import held, small
+from tests.support.interpreted import interpreted
 from tests.support.sim_broker import SimBroker, SimClient
 from tests.support.sim_files import SimFiles
-from tests.support.stomp_client import frame
+from tests.support.stomp_client import ServerFrame, frame
 
 #: A read of so many messages.
 MESSAGES = 12
@@ -60,6 +63,14 @@ def sends(*destinations: str) -> list[bytes]:
     return found
 
 
+def answered(orders: list[ServerFrame], *destinations: str) -> list[bytes]:
+    """Each order answered, to these destinations in turn, and acknowledged behind that."""
+    read = []
+    for answer, order in zip(sends(*destinations), orders, strict=True):
+        read += [answer, frame("ACK", {"id": order.headers["ack"]})]
+    return read
+
+
 def accepted(broker: SimBroker, *queues: str) -> list[int]:
     """The numbers of the messages on these queues."""
     return sorted([int(body) for queue in queues for body in held(broker, queue)])
@@ -83,11 +94,7 @@ def test_what_is_acknowledged_behind_a_refused_send_comes_again(batched: bool, m
     broker = nearly_full(more)
     client = broker.connect()
     client.subscribe("/queue/in", ack="client-individual")
-    orders = client.take("MESSAGE")
-    answers = sends("/queue/out")
-    read = []
-    for answer, order in zip(answers, orders, strict=True):
-        read += [answer, frame("ACK", {"id": order.headers["ack"]})]
+    read = answered(client.take("MESSAGE"), "/queue/out")
     if batched:
         client.raw(b"".join(read))
     else:
@@ -132,11 +139,7 @@ def test_a_send_that_its_address_refuses_keeps_what_is_acknowledged_behind_it() 
     for _ in range(MESSAGES):
         client.send("/queue/in", b"order", persistent="true")
     client.subscribe("/queue/in", ack="client-individual")
-    orders = client.take("MESSAGE")
-    read = []
-    for answer, order in zip(sends("/queue/out"), orders, strict=True):
-        read += [answer, frame("ACK", {"id": order.headers["ack"]})]
-    client.raw(b"".join(read))
+    client.raw(b"".join(answered(client.take("MESSAGE"), "/queue/out")))
     assert client.closed
     assert accepted(broker, "out") == [0, 1, 2, 3]
     assert len(held(broker, "in")) == MESSAGES - 4
@@ -148,11 +151,26 @@ def test_acknowledgements_between_sends_that_cannot_be_refused_do_not_part_them(
     for _ in range(MESSAGES):
         client.send("/queue/in", b"order", persistent="true")
     client.subscribe("/queue/in", ack="client-individual")
-    read = []
-    for answer, order in zip(sends("/queue/out"), client.take("MESSAGE"), strict=True):
-        read += [answer, frame("ACK", {"id": order.headers["ack"]})]
+    read = answered(client.take("MESSAGE"), "/queue/out")
     before = broker.engine.journal.position
     client.raw(b"".join(read))
     assert accepted(broker, "out") == list(range(MESSAGES))
     assert held(broker, "in") == []
     assert broker.engine.journal.position - before <= MESSAGES + 6, "one record of removals, and definitions"
+
+
+@interpreted
+def test_sends_between_many_acknowledgements_are_examined_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One read with sends to many queues: not each acknowledgement between them examines all of these."""
+    examined: list[Send] = []
+    monkeypatch.setattr(publish, "_address_may_refuse", lambda state, send: examined.append(send))
+    broker = SimBroker()
+    client = broker.connect()
+    for _ in range(MESSAGES):
+        client.send("/queue/in", b"order", persistent="true")
+    client.subscribe("/queue/in", ack="client-individual")
+    queues = [f"out-{number}" for number in range(MESSAGES)]
+    client.raw(b"".join(answered(client.take("MESSAGE"), *[f"/queue/{queue}" for queue in queues])))
+    assert len(examined) == MESSAGES
+    assert accepted(broker, *queues) == list(range(MESSAGES))
+    assert held(broker, "in") == []
