@@ -69,8 +69,8 @@ class Ticks:
         self._watchers.notifications.flush()
         dispatch.dispatch(state)
         self._seal()
-        if state.full_told and state.journal.accepting:
-            state.full_told = False
+        if state.full_reported and state.journal.accepting:
+            state.full_reported = False
         # The disk may have been quicker than the tick: durability announced meanwhile is not announced again.
         if state.waiting and state.waiting[0].ticket <= state.journal.durable:
             self.durable(state.journal.durable)

@@ -28,7 +28,7 @@ from broker.engine.moves import move
 from broker.engine.queues.address import Address
 from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.queue import Queue
-from broker.engine.queues.removal import has_room, remove, stays
+from broker.engine.queues.removal import has_room, remove, report_no_room
 from broker.engine.queues.state import State
 from broker.engine.routing import registry
 from store import record
@@ -138,7 +138,7 @@ def kill(
     texts += [consumer.client_id, consumer.remote] if consumer is not None else []
     need = REMOVAL_BYTES + DEAD_LETTERED_BYTES + len("".join(texts).encode())
     if message.segment and not has_room(state, queue, need):
-        stays(state, queue, message.id)
+        report_no_room(state, queue, message.id)
         return False
     queue.counters.killed += 1
     _record_death(state, queue, message, None, reason=reason, text=text, consumer=consumer)

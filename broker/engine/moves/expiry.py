@@ -18,7 +18,7 @@ from broker.engine.queues.paging import rows
 from broker.engine.queues.paging.depage import RETRY_MS
 from broker.engine.queues.paging.tail import Chunk
 from broker.engine.queues.queue import Queue
-from broker.engine.queues.removal import in_steps, removal_bytes, remove, stays
+from broker.engine.queues.removal import in_steps, removal_bytes, remove, report_no_room
 from broker.engine.queues.state import State
 from store import record
 from store.counted import counted
@@ -72,7 +72,7 @@ def _end(state: State, queue: Queue, messages: list[Message]) -> list[Message]:
         ended += len(run)
     staying = messages[ended:]
     if staying:
-        stays(state, queue, staying[0].id)
+        report_no_room(state, queue, staying[0].id)
     return staying
 
 
@@ -176,7 +176,7 @@ def _expire_rows(state: State, queue: Queue, chunk: Chunk, late: list[int]) -> b
         if staying:
             return False
     if expired < len(late):
-        stays(state, queue, chunk.ids[late[expired]])
+        report_no_room(state, queue, chunk.ids[late[expired]])
     return expired == len(late)
 
 

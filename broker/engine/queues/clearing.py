@@ -25,7 +25,7 @@ def purge(state: State, queue: Queue, reason: RemovalReason = RemovalReason.PURG
     """
     queue.check_public()
     purged = _clear(state, queue, reason, state.limits.purge_step_max)
-    if not purged and queue.waits:
+    if not purged and queue.has_waiting:
         raise DiskFull(f"the journal has no room to record removals from queue {queue.name}")
     return purged
 

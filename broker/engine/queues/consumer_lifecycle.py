@@ -43,6 +43,6 @@ def _purge_unconsumed(state: State, queue: Queue) -> None:
     if queue.deleted or queue.consumers or not queue.attributes.purge_on_no_consumers:
         return
     clearing.leave_nothing(state, queue)
-    if queue.waits:
+    if queue.has_waiting:
         due = state.now + arrival.MOVE_RETRY_MS
         state.alarms.at(("purge-on-no-consumers", queue.id), due, lambda: _purge_unconsumed(state, queue))

@@ -210,7 +210,7 @@ class Queue:
         return 0 if self.tail is None else self.tail.messages
 
     @property
-    def waits(self) -> bool:
+    def has_waiting(self) -> bool:
         """Whether any message is ready or scheduled."""
         return bool(self.ready or self.paged or self.scheduled)
 

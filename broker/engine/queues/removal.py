@@ -4,8 +4,8 @@
 schedule, consumer).  Here the removal is journalled, the segment with the message's record is released, and its memory
 is no longer charged.
 
-Whoever removes many messages, and is not a consumer, goes `in_steps`, oldest first: each step asks the journal for room
-before anything changes, and may free a segment for later ones.  What finds no room stays on its queue.
+Many messages that no consumer has acknowledged are removed `in_steps`, oldest first: each step asks the journal for
+room before anything changes, and may free a segment for later ones.  Messages without room stay on their queue.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ def has_room(state: State, queue: Queue, nbytes: int) -> bool:
     return True
 
 
-def stays(state: State, queue: Queue, id: int) -> None:
+def report_no_room(state: State, queue: Queue, id: int) -> None:
     """Report that the journal has no room for the removal of a message; once until it has room for new ones again."""
-    if not state.full_told:
-        state.full_told = True
+    if not state.full_reported:
+        state.full_reported = True
         state.report("move.disk_full", queue=queue.name, message=id)
 
 

@@ -172,7 +172,7 @@ class State:
     paged_expiries: Timetable[int, tuple[Queue, Chunk]] = field(default_factory=Timetable)
 
     #: The full disk keeps messages from leaving, which has been reported.
-    full_told: bool = False
+    full_reported: bool = False
 
     # Totals since the start, including those of deleted queues and addresses: totals never decrease.
     unrouted: int = 0
