@@ -100,8 +100,8 @@ class Database(Connected, Protocol):
     def begin(self, epoch: int, end: Place, segment: int, header: bytes) -> bool:
         """Begin a segment behind `end`; otherwise as `append`."""
 
-    def confirm(self, epoch: int) -> bool:
-        """Return once the whole log is replicated; False if the epoch is over."""
+    def confirm(self, epoch: int, end: Place) -> bool:
+        """Return once the whole log is replicated; False if it does not end there, or the epoch is over."""
 
     def trim(self, epoch: int, segments: Sequence[int]) -> bool:
         """Drop segments; False if the epoch is over."""
@@ -119,7 +119,10 @@ class Database(Connected, Protocol):
         """The chunks of a body."""
 
     def put_body(self, epoch: int, id: int, chunk: int, data: bytes, *, nbytes: int) -> bool:
-        """Store a chunk of a body; `nbytes`: the body's size for the last, else -1.  False if the epoch is over."""
+        """Store a chunk of a body; `nbytes`: the body's size for the last, else -1.  False if the epoch is over.
+
+        Like `trim` and `drop_bodies`, it can be repeated, and returns once everything until then is replicated.
+        """
 
     def drop_bodies(self, epoch: int, ids: Sequence[int]) -> bool:
         """Remove bodies; False if the epoch is over."""

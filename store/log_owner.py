@@ -7,8 +7,9 @@ Rules:
 2. One change is under way at a time, and only the same change is tried again.  So a doubtful change either shows as the
    end of the log, or did not happen and can be made.
 3. A change that shows need not be replicated: the database may have been cut off from its standby, and the change is
-   lost when that takes over.  A later change that is replicated confirms it (`Database.confirm`), since a standby
-   applies changes in order.
+   lost when that takes over.  A later change of the same log confirms it once it is replicated (`Database.confirm`),
+   since a standby applies changes in order.  If that is refused or doubtful, the first change is tried again: a standby
+   may have taken over in between.
 4. A change is never cancelled.  It is tried again as long as the lease lasts.  Then its outcome is unknown
    (LogUnknown): the broker closes its connections, and the next owner of the log finds out what happened.
 """
@@ -88,20 +89,20 @@ class LogOwner:
         assert self.epoch, "the log is owned before it is written"
         self.waiting_since = self._monotonic()
         try:
-            if self._done(do, end, patient=patient):
-                self._done(lambda: self._database.confirm(self.epoch), None)
-            self.end = end or self.end
+            self._repeat(do, end, patient=patient)
         finally:
             self.waiting_since = None
+        self.end = end or self.end
 
-    def _done(self, do: Callable[[], bool], end: Place | None, *, patient: bool = True) -> bool:
-        """Try until a change is known to be done.  Returns whether an attempt was doubtful."""
+    def _repeat(self, do: Callable[[], bool], end: Place | None, *, patient: bool) -> None:
+        """Try until a change is known to be done and replicated."""
         doubtful = False
         while True:
             try:
-                if not do():
-                    self._check_shows(end if doubtful else None)
-                return doubtful
+                if do() or (doubtful and end is not None and self._database.confirm(self.epoch, end)):
+                    return
+                self._check_owned()
+                self._on_trouble("a standby took over, and lacks the last change")
             except Doubtful as trouble:
                 doubtful = True
                 self._on_trouble(str(trouble))
@@ -113,15 +114,14 @@ class LogOwner:
                 raise LogUnknown("the database did not answer while the lease lasted")
             self._wait()
 
-    def _check_shows(self, end: Place | None) -> None:
-        """Check that a refused change had happened: the log ends at `end`.  Raises LogFenced, LogFailed."""
+    def _check_owned(self) -> None:
+        """Check that a refused change can be made after all: the log is as before it.  Raises LogFenced, LogFailed."""
         head = self._database.head()
         if head.epoch != self.epoch:
             raise LogFenced("another broker owns the log now")
-        if head.end == end:
-            return
-        raise LogFailed(
-            f"the log in the database ends at {head.end} instead of {self.end}: it lacks entries that were confirmed"
-            " (was a standby promoted that was not synchronous, or a backup restored?), or was changed by other"
-            " software"
-        )
+        if head.end != self.end:
+            raise LogFailed(
+                f"the log in the database ends at {head.end} instead of {self.end}: it lacks entries that were"
+                " confirmed (was a standby promoted that was not synchronous, or a backup restored?), or was changed by"
+                " other software"
+            )

@@ -49,6 +49,9 @@ INSERT INTO {schema}.lease (owner, epoch, until, replicated_segment, replicated_
     VALUES ('', 0, 'epoch', 0, 0) ON CONFLICT DO NOTHING;
 """
 
+#: A change of the head by the owner of an epoch: its commit waits for the standby, even if nothing else is to be done.
+_OWNED: Final = "UPDATE {schema}.head SET confirmations = confirmations + 1 WHERE epoch = "
+
 #: What `_head` reads.
 _HEAD: Final = "epoch, segment, at, replicated_segment, replicated_at, broker_id, entries"
 
@@ -179,20 +182,20 @@ class Postgres(_OnServer):
         )
         return self._server.run(query)
 
-    def confirm(self, epoch: int) -> bool:
+    def confirm(self, epoch: int, end: Place) -> bool:
         query = self._server.query(
             "UPDATE {schema}.head SET confirmations = confirmations + 1, replicated_segment = segment,"
-            " replicated_at = at WHERE epoch = %s RETURNING 1"
+            " replicated_at = at WHERE epoch = %s AND segment = %s AND at = %s RETURNING 1"
         )
-        return self._server.change(query, epoch) is not None
+        return self._server.change(query, epoch, *end) is not None
 
     def trim(self, epoch: int, segments: Sequence[int]) -> bool:
-        """The head is locked, so that no epoch begins meanwhile."""
+        """Its change locks the head, so that no epoch begins meanwhile."""
         if not segments:
             return True
         query = self._server.query(
             "DO $$ BEGIN SET LOCAL lock_timeout = {wait};"
-            " PERFORM 1 FROM {schema}.head WHERE epoch = {epoch} FOR UPDATE;"
+            f" {_OWNED}{{epoch}};"
             " IF NOT FOUND THEN RAISE no_data_found; END IF;"
             " DROP TABLE IF EXISTS {logs};"
             " DELETE FROM {schema}.segments WHERE segment = ANY({segments});"
@@ -238,22 +241,21 @@ class Postgres(_OnServer):
 
     def put_body(self, epoch: int, id: int, chunk: int, data: bytes, *, nbytes: int) -> bool:
         query = self._server.query(
-            "WITH whole AS (INSERT INTO {schema}.bodies SELECT %s, %s FROM {schema}.head WHERE epoch = %s AND %s >= 0"
-            " ON CONFLICT DO NOTHING), put AS (INSERT INTO {schema}.chunks SELECT %s, %s, %b FROM {schema}.head"
-            " WHERE epoch = %s ON CONFLICT DO NOTHING)"
-            " SELECT 1 FROM {schema}.head WHERE epoch = %s"
+            f"WITH owned AS ({_OWNED}%s RETURNING 1),"
+            " whole AS (INSERT INTO {schema}.bodies SELECT %s, %s FROM owned WHERE %s >= 0 ON CONFLICT DO NOTHING),"
+            " put AS (INSERT INTO {schema}.chunks SELECT %s, %s, %b FROM owned ON CONFLICT DO NOTHING)"
+            " SELECT 1 FROM owned"
         )
-        return self._server.change(query, id, nbytes, epoch, nbytes, id, chunk, data, epoch, epoch) is not None
+        return self._server.change(query, epoch, id, nbytes, nbytes, id, chunk, data) is not None
 
     def drop_bodies(self, epoch: int, ids: Sequence[int]) -> bool:
         query = self._server.query(
-            "WITH whole AS (DELETE FROM {schema}.bodies WHERE id = ANY(%s)"
-            " AND EXISTS (SELECT 1 FROM {schema}.head WHERE epoch = %s)),"
-            " chunk AS (DELETE FROM {schema}.chunks WHERE id = ANY(%s)"
-            " AND EXISTS (SELECT 1 FROM {schema}.head WHERE epoch = %s))"
-            " SELECT 1 FROM {schema}.head WHERE epoch = %s"
+            f"WITH owned AS ({_OWNED}%s RETURNING 1),"
+            " whole AS (DELETE FROM {schema}.bodies WHERE id = ANY(%s) AND EXISTS (SELECT 1 FROM owned)),"
+            " chunk AS (DELETE FROM {schema}.chunks WHERE id = ANY(%s) AND EXISTS (SELECT 1 FROM owned))"
+            " SELECT 1 FROM owned"
         )
-        return self._server.change(query, [*ids], epoch, [*ids], epoch, epoch) is not None
+        return self._server.change(query, epoch, [*ids], [*ids]) is not None
 
 
 class PostgresLease(_OnServer):

@@ -100,7 +100,7 @@ def test_a_log_grows_under_one_epoch(connect: Connect) -> None:
     assert database.append(1, Place(1, 64), b"first", 2)
     assert database.append(1, Place(1, 69), bytearray(b"x" * 100_000), 1)
     assert database.head() == Head(1, Place(1, 100_069), Place(1, 69), BROKER_ID, 3)
-    assert database.confirm(1)
+    assert database.confirm(1, Place(1, 100_069))
     assert database.head().replicated == Place(1, 100_069)
     assert database.begin(1, Place(1, 100_069), 5, header(5))
     assert database.segments() == [1, 5]
@@ -136,13 +136,14 @@ def test_another_epoch_or_place_changes_nothing(connect: Connect) -> None:
     for epoch in (0, 2):
         assert not database.append(epoch, Place(1, 64), b"x", 1)
         assert not database.begin(epoch, Place(1, 64), 2, header(2))
-        assert not database.confirm(epoch)
+        assert not database.confirm(epoch, Place(1, 64))
         assert not database.trim(epoch, [1])
         assert not database.put_body(epoch, 8, 0, b"x", nbytes=1)
         assert not database.drop_bodies(epoch, [7])
     for end in (Place(1, 0), Place(1, 63), Place(1, 65)):
         assert not database.append(1, end, b"x", 1)
         assert not database.begin(1, end, 2, header(2))
+        assert not database.confirm(1, end)
     assert (database.head(), database.segments(), database.bodies()) == before
 
 
@@ -349,11 +350,11 @@ def test_nobody_waits_for_a_standby_that_is_no_longer_named(pair: Pair) -> None:
             database.append(1, Place(1, 64), b"x", 1)
         assert database.head().end == Place(1, 65)
         with pytest.raises(Doubtful):
-            database.confirm(1)
+            database.confirm(1, Place(1, 65))
         database.close()
         with pytest.raises(Unavailable, match="has no synchronous standby"):
             database.head()
-    assert database.confirm(1)
+    assert database.confirm(1, Place(1, 65))
 
 
 @pytest.mark.parametrize("role_says", ["", "client_min_messages = error"])
@@ -367,7 +368,7 @@ def test_a_wait_that_is_cancelled_is_doubtful(pair: Pair, role_says: str) -> Non
         ):
             database.append(1, Place(1, 64), b"x", 1)
         assert database.head().end == Place(1, 65)
-    assert database.confirm(1)
+    assert database.confirm(1, Place(1, 65))
 
 
 @pytest.mark.parametrize("change", ["append", "begin", "confirm", "claim", "put_body", "drop_bodies", "trim"])
@@ -378,7 +379,7 @@ def test_a_wait_that_ends_as_no_standby_is_named_any_more_is_doubtful(pair: Pair
     changes: dict[str, Callable[[], object]] = {
         "append": lambda: database.append(1, end, b"x", 1),
         "begin": lambda: database.begin(1, end, 2, header(2)),
-        "confirm": lambda: database.confirm(1),
+        "confirm": lambda: database.confirm(1, end),
         "claim": lambda: database.claim("one"),
         "put_body": lambda: database.put_body(1, 7, 0, b"x", nbytes=1),
         "drop_bodies": lambda: database.drop_bodies(1, [7]),
@@ -402,7 +403,7 @@ def test_a_connection_that_breaks_in_a_wait_is_doubtful(pair: Pair) -> None:
         pytest.raises(Doubtful, match="broke"),
     ):
         database.append(1, Place(1, 64), b"x", 1)
-    assert database.confirm(1)
+    assert database.confirm(1, Place(1, 65))
     assert database.head().end == Place(1, 65)
 
 
@@ -535,7 +536,7 @@ def test_a_commit_that_is_not_looked_at_is_doubtful(pair: Pair, monkeypatch: pyt
     changes: dict[str, Callable[[], object]] = {
         "append": lambda: database.append(1, Place(1, 64), b"x", 1),
         "begin": lambda: database.begin(1, Place(1, 64), 2, header(2)),
-        "confirm": lambda: database.confirm(1),
+        "confirm": lambda: database.confirm(1, Place(1, 64)),
     }
     with monkeypatch.context() as patched:
         cancelled = b"DO $$ BEGIN RAISE query_canceled; END $$"

@@ -354,6 +354,31 @@ def test_what_the_database_loses_was_not_confirmed(shared: SimDatabase) -> None:
     assert two.found == first == one.confirmed()
 
 
+@pytest.mark.parametrize("then", ["lost", "before", "replicated", "busy"])
+@pytest.mark.parametrize("at", [1, 2])
+def test_what_shows_is_made_again_if_the_standby_takes_over_before_it_has_it(
+    shared: SimDatabase, then: str, at: int
+) -> None:
+    """The doubtful change is seen, and is gone while it is confirmed; `at`: 2 behind another, replicated one."""
+    one = owner(shared)
+    first = write(one) if at == 2 else []
+    shared.plan(shared.changes + 1, "after", "", then)  # made, refused, and then confirmed
+    second = write(one)
+    assert one.confirmed() == first + second
+    assert not one.failures
+    two = follower(shared)
+    two.take_over()
+    assert two.found == first + second
+
+
+def test_a_body_is_put_again_if_the_standby_takes_over_before_it_has_it(shared: SimDatabase) -> None:
+    one = owner(shared)
+    shared.plan(shared.changes + 1, "after", "lost", "lost")
+    upload(one, b"x" * 1000)
+    (id,) = shared.connect().bodies()
+    assert b"".join(shared.connect().read_body(id)) == b"x" * 1000
+
+
 def test_a_database_that_lost_what_was_confirmed_is_told(shared: SimDatabase) -> None:
     one = owner(shared)
     write(one)

@@ -145,7 +145,7 @@ def _refused(shared: RealDatabase, times: int) -> None:
 
 
 def _other_changes(database: Database, epoch: int, end: Place) -> Iterator[bool]:
-    yield database.confirm(epoch)
+    yield database.confirm(epoch, end)
     yield database.trim(epoch, [end.segment])
     yield database.put_body(epoch, 1, 0, b"of a zombie", nbytes=11)
     yield database.drop_bodies(epoch, [1])

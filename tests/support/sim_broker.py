@@ -171,6 +171,8 @@ class SimBroker:
             while head is None and self.shared.reachable:
                 with suppress(Doubtful, Unavailable):
                     head = self._database.claim(name)
+                    if head is None:
+                        raise LogUnknown("another broker took the lease")
             log.owner.own(head or self._database.head())
             copying.fetch(log.replicated)
             copying.tidy()

@@ -63,7 +63,7 @@ class SimDatabase:
         self.now = 0
         self.faults = 0
         self.changes = 0
-        self._planned: tuple[int, str] = (0, "")
+        self._planned: dict[int, str] = {}
         self.tables = _Tables()
         self.on_standby = _Tables()
         self.owner = ""
@@ -84,9 +84,9 @@ class SimDatabase:
     def wait(self) -> None:
         """Wait before a retry: no time passes."""
 
-    def plan(self, at: int, fault: str) -> None:
-        """Plan a fault for the `at`-th change from the beginning."""
-        self._planned = (at, fault)
+    def plan(self, at: int, *faults: str) -> None:
+        """Plan the faults of the `at`-th change from the beginning, and of those that follow it; and no others."""
+        self._planned = dict(enumerate(faults, at))
 
     def fail_over(self) -> None:
         """Let the standby take over: unreplicated changes are lost."""
@@ -101,9 +101,8 @@ class SimDatabase:
         if not self.reachable:
             raise Unavailable("no connection")
         self.changes += 1
-        kind = self.random.choice(PASSING[:-1]) if self.random.random() < self.fault_rate else ""
-        if self.changes == self._planned[0]:
-            kind = self._planned[1]
+        kind = self.random.choice(PASSING) if self.random.random() < self.fault_rate else ""
+        kind = self._planned.get(self.changes, kind)
         self.faults += bool(kind)
         if kind == "cut":
             self.reachable = False
@@ -188,11 +187,14 @@ class SimConnection:
 
         return self._shared.change(do)
 
-    def confirm(self, epoch: int) -> bool:
-        def change(tables: _Tables) -> None:
-            tables.replicated = tables.end
+    def confirm(self, epoch: int, end: Place) -> bool:
+        def do(tables: _Tables) -> bool:
+            if (tables.epoch, tables.end) != (epoch, end):
+                return False
+            tables.replicated = end
+            return True
 
-        return self._owned(epoch, change)
+        return self._shared.change(do)
 
     def trim(self, epoch: int, segments: Sequence[int]) -> bool:
         def change(tables: _Tables) -> None:
