@@ -16,6 +16,7 @@ from store.inspect import verify
 from tests.broker.sessions.large import body, config
 from tests.support.bodies import body_of
 from tests.support.sim_broker import SimBroker
+from tests.support.sim_database import FAULTS, SimDatabase
 from tests.support.sim_files import Crash, Fault, SimFiles
 
 CONFIG = config({"match": "q", "max-delivery-attempts": 1})
@@ -107,3 +108,31 @@ def test_faults_everywhere(fault: Fault) -> None:
         if done:
             break
     assert at > 30, "there were operations to fail"
+
+
+@pytest.mark.parametrize("faults", [*([fault] for fault in FAULTS), ["after", "", "lost"]], ids="-".join)
+def test_faults_of_a_database_everywhere(faults: tuple[str, ...]) -> None:
+    """Another broker takes over on a disk of its own, and then the first one again."""
+    at = 1  # the first change is the claim
+    while True:
+        at += 1
+        shared, told, mine = SimDatabase(at), Told(), SimFiles(at)
+        broker = SimBroker(CONFIG, files=mine, shared=shared)
+        shared.plan(at, *faults)
+        with contextlib.suppress(JournalError, OSError):
+            work(broker, told)
+        done = shared.changes < at
+        shared.reachable = True
+        shared.plan(0)
+        mine.crash()
+        for files in (SimFiles(at), mine):
+            again = SimBroker(CONFIG, files=files, shared=shared, seed=at)
+            there = found(again)
+            assert len(there) == len(set(there)), "nothing is there twice"
+            assert told.sent - told.acked <= set(there) <= {KEPT, MOVED, USED}
+            assert not told.consumed & set(there)
+            assert len([path for path in files.paths() if path.endswith(SUFFIX)]) == len(there)
+            assert len(shared.tables.bodies) == len({id for id, _ in shared.tables.chunks}) == len(there)
+        if done:
+            break
+    assert at > 10, "there were changes to fail"
