@@ -17,7 +17,7 @@ One object serves one thread.  Every method raises `Doubtful` (the connection br
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -59,6 +59,15 @@ class Row(NamedTuple):
         return Place(self.place.segment, self.place.offset + len(self.data))
 
 
+class Chunk(NamedTuple):
+    """A part of a large body; `nbytes`: the body's size for the last part, else -1."""
+
+    id: int
+    number: int
+    data: bytes
+    nbytes: int
+
+
 @dataclass(frozen=True, slots=True)
 class Lease:
     """The lease's owner, and how much longer it lasts in ms; negative: it is over.  `replicated`: as last reported."""
@@ -90,6 +99,9 @@ class Database(Connected, Protocol):
 
     def claim(self, owner: str) -> Head | None:
         """Begin a new epoch for the lease's owner; all below its end is replicated.  None: the lease is another's."""
+
+    def publish(self, epoch: int, rows: Iterable[Row], bodies: Iterable[Chunk]) -> bool:
+        """Make these the whole log, and return once it is replicated.  False if the log is not new, or is fenced."""
 
     def append(self, epoch: int, end: Place, data: bytes | bytearray, entries: int) -> bool:
         """Append `entries` entries at the end, and return once they are replicated.

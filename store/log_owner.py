@@ -16,9 +16,9 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from store.database import Database, Doubtful, Head, Unavailable
+from store.database import Chunk, Database, Doubtful, Head, Row, Unavailable
 from store.errors import LogFailed, LogFenced, LogUnknown
 from store.log import Place
 from store.segment import SEGMENT_HEADER_BYTES
@@ -58,6 +58,10 @@ class LogOwner:
     def close(self) -> None:
         """Close the connection to the database."""
         self._database.close()
+
+    def publish(self, end: Place, rows: Callable[[], Iterable[Row]], bodies: Callable[[], Iterable[Chunk]]) -> None:
+        """Make these the whole of a new log, which ends at `end`, in one change."""
+        self._change(lambda: self._database.publish(self.epoch, rows(), bodies()), end=end)
 
     def begin(self, segment: int, header: bytes) -> None:
         """Begin a segment."""

@@ -6,13 +6,13 @@ old segment (a backup, say) only delays the removal of that segment.  All object
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from psycopg import errors, sql
 from psycopg.pq import ExecStatus, Format
 
-from store.database import Head, Lease, Row
+from store.database import Chunk, Head, Lease, Row
 from store.errors import DatabaseUnfit
 from store.log import Place
 from store.postgresql_server import Connection, PostgresSettings, Server, error_text
@@ -48,6 +48,13 @@ INSERT INTO {schema}.head (format, epoch, segment, at, replicated_segment, repli
 INSERT INTO {schema}.lease (owner, epoch, until, replicated_segment, replicated_at)
     VALUES ('', 0, 'epoch', 0, 0) ON CONFLICT DO NOTHING;
 """
+
+#: Makes the table of a segment.
+_BEGIN_SEGMENT: Final = (
+    "CREATE TABLE {log} (at bigint PRIMARY KEY, epoch bigint NOT NULL, entries bigint NOT NULL, data bytea NOT NULL);"
+    " ALTER TABLE {log} ALTER COLUMN data SET STORAGE EXTERNAL;"
+    " INSERT INTO {schema}.segments VALUES ({segment});"
+)
 
 #: A change of the head by the owner of an epoch: its commit waits for the standby, even if nothing else is to be done.
 _OWNED: Final = "UPDATE {schema}.head SET confirmations = confirmations + 1 WHERE epoch = "
@@ -131,6 +138,32 @@ class Postgres(_OnServer):
         row = self._server.change(query, owner)
         return None if row is None else _head(row)
 
+    def publish(self, epoch: int, rows: Iterable[Row], bodies: Iterable[Chunk]) -> bool:
+        """One transaction, which locks the head first, and moves it last."""
+        query, server = self._server.query, self._server
+        with server.transaction() as connection:
+            if not connection.execute(query(f"{_OWNED}%s AND segment = 0 AND at = 0"), [epoch]).rowcount:
+                return False
+            broker_id, row = b"", None
+            for row in rows:
+                segment, at = row.place
+                log = self._log(segment)
+                if at == 0:
+                    connection.execute(query(_BEGIN_SEGMENT, log=log, segment=sql.Literal(segment)))
+                    broker_id = decode_header(row.data).broker_id
+                insert = query("INSERT INTO {log} (at, epoch, entries, data) VALUES (%s, %s, %s, %b)", log=log)
+                connection.execute(insert, [at, epoch, row.entries, row.data])
+            for id, number, data, nbytes in bodies:
+                connection.execute(query("INSERT INTO {schema}.chunks VALUES (%s, %s, %b)"), [id, number, data])
+                if nbytes >= 0:
+                    connection.execute(query("INSERT INTO {schema}.bodies VALUES (%s, %s)"), [id, nbytes])
+            assert row is not None, "what is published is not empty"
+            connection.execute(
+                query("UPDATE {schema}.head SET segment = %s, at = %s, broker_id = %s, entries = %s"),
+                [*row.end, broker_id, row.entries],
+            )
+        return True
+
     def append(self, epoch: int, end: Place, data: bytes | bytearray, entries: int) -> bool:
         segment, at = end
         values = [b"%d" % value for value in (at + len(data), entries, epoch, segment, at)]
@@ -164,11 +197,7 @@ class Postgres(_OnServer):
             "DO $$ BEGIN"
             " UPDATE {schema}.head SET segment = {segment}, at = {bytes}, replicated_segment = segment,"
             " replicated_at = at, broker_id = {broker_id} WHERE epoch = {epoch} AND segment = {last} AND at = {at};"
-            " IF NOT FOUND THEN RAISE no_data_found; END IF;"
-            " CREATE TABLE {log} (at bigint PRIMARY KEY, epoch bigint NOT NULL, entries bigint NOT NULL,"
-            " data bytea NOT NULL);"
-            " ALTER TABLE {log} ALTER COLUMN data SET STORAGE EXTERNAL;"
-            " INSERT INTO {schema}.segments VALUES ({segment});"
+            f" IF NOT FOUND THEN RAISE no_data_found; END IF; {_BEGIN_SEGMENT}"
             " INSERT INTO {log} SELECT 0, {epoch}, entries, {header} FROM {schema}.head;"
             " END $$",
             log=self._log(segment),

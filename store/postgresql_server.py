@@ -256,6 +256,15 @@ class Server:
             self._look(connection)
             return True
 
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """Make a change in several steps, which is replicated at the end; an exception takes it back."""
+        with self.connected() as connection:
+            self._warning = ""
+            with connection.transaction():
+                yield connection
+            self._look(connection)
+
     def change_at_once(self, statement: bytes, values: Sequence[bytes | bytearray], formats: Sequence[Format]) -> bool:
         """Like `change`, with a statement that the connection has prepared; returns whether it changed anything.
 

@@ -8,10 +8,10 @@ entry that the database may lose.  Its format is that of a log in files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from store.database import Unavailable
+from store.database import Chunk, Row, Unavailable
 from store.errors import LogFailed
 from store.log import FileLog, Place
 from store.log_owner import LogOwner
@@ -82,21 +82,37 @@ class ReplicatedLog:
         return self.owner.end
 
     def publish(self) -> None:
-        """Write all of the copy to a new database: until now it was a log in files."""
-        for id, nbytes in self.bodies.sizes().items():
-            for offset in range(0, nbytes, CHUNK_BYTES):
-                part = self.bodies.read(id, offset, min(CHUNK_BYTES, nbytes - offset))
-                self._shared_bodies.put(id, part, last=offset + CHUNK_BYTES >= nbytes)
+        """Write all of the copy to a new database: until now it was a log in files.
+
+        It is one change: whoever takes over a log must have all of it, also if this broker dies in the middle.
+        """
+        segments = self.copy.segments()
+        if segments:
+            last = self.copy.read(segments[-1])
+            end = Place(segments[-1], scan(last, header_of(segments[-1], last)).end)
+            self.owner.publish(end, self._rows, self._chunks)
+
+    def _rows(self) -> Iterator[Row]:
+        """Return all of the copy, in pieces."""
+        written = 0
         for segment in self.copy.segments():
             data = self.copy.read(segment)
-            header = header_of(segment, data)
-            self.owner.begin(segment, data[:SEGMENT_HEADER_BYTES])
-            entries = scan(data, header).entries
+            yield Row(Place(segment, 0), data[:SEGMENT_HEADER_BYTES], written)
+            entries = scan(data, header_of(segment, data)).entries
             while entries:
                 start = entries[0].offset
                 several = [entry for entry in entries if entry.offset < start + CHUNK_BYTES]
-                self.owner.append(data[start : several[-1].end], len(several))
+                written += len(several)
+                yield Row(Place(segment, start), data[start : several[-1].end], written)
                 del entries[: len(several)]
+
+    def _chunks(self) -> Iterator[Chunk]:
+        """Return the large bodies of the copy, in pieces."""
+        for id, nbytes in self.bodies.sizes().items():
+            for offset in range(0, nbytes, CHUNK_BYTES):
+                data = self.bodies.read(id, offset, min(CHUNK_BYTES, nbytes - offset))
+                last = offset + CHUNK_BYTES >= nbytes
+                yield Chunk(id, offset // CHUNK_BYTES, data, nbytes if last else -1)
 
     def cut(self, segment: int, end: int, torn_bytes: int) -> None:
         """Check that there is nothing to cut: the copy was cut when it was compared with the database."""

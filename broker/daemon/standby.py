@@ -240,7 +240,7 @@ class Standby:
         if head.end == NEW:
             self._log.publish()
             self._copying.end = self._log.replicated
-            self._log.copy.mark_as_copy(self._name)
+        self._log.copy.mark_as_copy(self._name)
         self._try_until_done(self._copy_rest)
         if self._copying.end != self._log.replicated and not self._stopping:
             raise LogFailed("the database lacks part of the log that it claims to have: rows are missing")

@@ -111,7 +111,7 @@ def test_faults_everywhere(fault: Fault) -> None:
 
 
 @pytest.mark.parametrize("faults", [*([fault] for fault in FAULTS), ["after", "", "lost"]], ids="-".join)
-def test_faults_of_a_database_everywhere(faults: tuple[str, ...]) -> None:
+def test_faults_of_a_database_everywhere(faults: list[str]) -> None:
     """Another broker takes over on a disk of its own, and then the first one again."""
     at = 1  # the first change is the claim
     while True:

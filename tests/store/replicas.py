@@ -87,7 +87,8 @@ class Replica:
     def compare(self) -> None:
         """Compare the copy with the database, as at a start."""
         self.copying.compare()
-        self.log.copy.mark_as_copy(self.name)
+        if self.copying.end != NEW:
+            self.log.copy.mark_as_copy(self.name)
 
     def take_over(self) -> None:
         """Own the log: the lease is free, or over."""
@@ -104,6 +105,7 @@ class Replica:
         if head.end == NEW:
             self.log.publish()
             self.copying.end = self.log.replicated
+        self.log.copy.mark_as_copy(self.name)
         self.copying.fetch(self.log.replicated)
         self.copying.tidy()
         assert self.copying.end == self.log.replicated

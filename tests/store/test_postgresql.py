@@ -19,7 +19,7 @@ from psycopg.pq import DiagnosticField
 from psycopg.pq.abc import PGconn, PGresult
 
 from store import postgresql_server
-from store.database import Database, Doubtful, Head, Leases, Row, Unavailable
+from store.database import Chunk, Database, Doubtful, Head, Leases, Row, Unavailable
 from store.errors import DatabaseUnfit, LogFailed
 from store.log import Place
 from store.postgresql import Postgres, PostgresLease
@@ -105,6 +105,36 @@ def test_a_log_grows_under_one_epoch(connect: Connect) -> None:
     assert database.begin(1, Place(1, 100_069), 5, header(5))
     assert database.segments() == [1, 5]
     assert database.head() == Head(1, Place(5, 64), Place(1, 100_069), BROKER_ID, 3)
+
+
+def test_a_log_is_published_whole_or_not_at_all(connect: Connect) -> None:
+    database, leases = connect()
+    owned(database, leases)
+    rows = [
+        Row(Place(1, 0), header(1), 0),
+        Row(Place(1, 64), b"a" * 100, 3),
+        Row(Place(4, 0), header(4), 3),
+        Row(Place(4, 64), b"b" * 50, 4),
+    ]
+    bodies = [Chunk(7, 0, b"of ", -1), Chunk(7, 1, b"two", 6), Chunk(9, 0, b"one", 3)]
+
+    def torn() -> Iterator[Row]:
+        yield from rows[:3]
+        raise OSError("the disk")
+
+    with pytest.raises(OSError, match="the disk"):
+        database.publish(1, torn(), bodies)
+    assert not database.publish(2, rows, bodies)
+    assert database.head() == Head(1, Place(0, 0), Place(0, 0), b"", 0)
+    assert database.segments() == []
+    assert database.publish(1, rows, bodies)
+    assert database.head() == Head(1, Place(4, 114), Place(0, 0), BROKER_ID, 4)
+    assert database.segments() == [1, 4]
+    assert database.rows(Place(1, 0), 1 << 20) + database.rows(Place(4, 0), 1 << 20) == rows
+    assert database.bodies() == {7: 6, 9: 3}
+    assert [*database.read_body(7)] == [b"of ", b"two"]
+    assert not database.publish(1, rows, bodies)
+    assert database.append(1, Place(4, 114), b"more", 1)
 
 
 def test_rows_come_from_the_one_in_which_the_start_lies(connect: Connect) -> None:

@@ -19,7 +19,7 @@ from store.repair import CannotRepair, plan
 from tests.store.desk import Desk
 from tests.store.replicas import Replica
 from tests.store.workload import DIRECTORY, EPOCH
-from tests.support.sim_database import SimDatabase
+from tests.support.sim_database import PASSING, SimDatabase
 from tests.support.sim_files import Fault, SimFiles
 
 
@@ -199,7 +199,8 @@ def test_a_copy_that_missed_some_of_the_log_says_so(shared: SimDatabase) -> None
     assert read(two)
 
 
-def test_a_log_in_files_becomes_the_first_of_a_new_database() -> None:
+def log_in_files() -> tuple[SimFiles, Desk]:
+    """A disk with forty messages, in several segments, and its journal, which is closed."""
     files = SimFiles()
     desk = Desk(files)
     desk.start()
@@ -207,8 +208,15 @@ def test_a_log_in_files_becomes_the_first_of_a_new_database() -> None:
         desk.send(300)
         desk.commit()
     desk.journal.close()
+    return files, desk
+
+
+@pytest.mark.parametrize("faults", [[], *([fault] for fault in PASSING), ["after", "", "lost"]], ids="-".join)
+def test_a_log_in_files_becomes_the_first_of_a_new_database(faults: list[str]) -> None:
+    files, desk = log_in_files()
     before = {number: desk.log.read(number) for number in desk.log.segments()}
     shared = SimDatabase()
+    shared.plan(2, *faults)
     one = owner(shared, files=files)
     assert len(one.found) == 40
     for number, data in before.items():
@@ -219,6 +227,18 @@ def test_a_log_in_files_becomes_the_first_of_a_new_database() -> None:
     two.take_over()
     assert two.found == one.found
     assert same(one, two)
+
+
+def test_a_log_in_files_is_moved_whole_or_not_at_all() -> None:
+    """The broker dies in the middle, and its files are still a log that can be moved."""
+    (files, _), shared = log_in_files(), SimDatabase()
+    shared.plan(2, "cut")
+    with pytest.raises(LogUnknown):
+        owner(shared, files=files)
+    shared.reachable = True
+    files.crash()
+    assert shared.connect().head().end == Place(0, 0)
+    assert len(owner(shared, files=files).found) == 40
 
 
 # -- large bodies ------------------------------------------------------------------------------------------------------

@@ -19,13 +19,13 @@ waits for while there is a `standby`.  The fault of a change is drawn from the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from store.database import Doubtful, Head, Lease, Row, Unavailable
+from store.database import Chunk, Doubtful, Head, Lease, Row, Unavailable
 from store.log import Place
 from store.segment import SEGMENT_HEADER_BYTES, decode_header
 
@@ -154,6 +154,23 @@ class SimConnection:
             return True
 
         return self.head() if shared.change(do) else None
+
+    def publish(self, epoch: int, rows: Iterable[Row], bodies: Iterable[Chunk]) -> bool:
+        def do(tables: _Tables) -> bool:
+            if (tables.epoch, tables.end) != (epoch, _NEW):
+                return False
+            for row in [*rows]:
+                tables.rows.setdefault(row.place.segment, []).append(row)
+                tables.end, tables.entries = row.end, row.entries
+                if row.place.offset == 0:
+                    tables.broker_id = decode_header(row.data).broker_id
+            for id, number, data, nbytes in bodies:
+                tables.chunks[id, number] = data
+                if nbytes >= 0:
+                    tables.bodies[id] = nbytes
+            return True
+
+        return self._shared.change(do)
 
     def append(self, epoch: int, end: Place, data: bytes | bytearray, entries: int) -> bool:
         def do(tables: _Tables) -> bool:
