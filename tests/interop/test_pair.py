@@ -19,6 +19,7 @@ from store.postgresql_server import PostgresSettings
 from tests.support.daemon import DaemonProcess
 from tests.support.peers import free_port
 from tests.support.postgresql import PostgreSQL, Server
+from tests.support.process import awaited
 from tests.support.stomp_client import StompSocket
 
 QUEUE: Final = "/queue/orders"
@@ -182,6 +183,29 @@ def test_an_owner_that_is_fenced_before_it_serves_stands_by(brokers: Brokers, mo
     assert broker.log.count(" ready ") == 2, "before the fence and after it"
     assert " start." not in broker.log
     assert broker.stop() == 0
+
+
+def test_an_owner_that_dies_while_it_publishes_its_files_does_it_again(brokers: Brokers) -> None:
+    broker = brokers.make("one", "\n")
+    broker.start()
+    send(broker, b"first")
+    assert broker.stop() == 0
+    with closing(Postgres(PostgresSettings(brokers.server.dsn, schema=brokers.schema, single_copy=True))) as made:
+        made.check()
+    broker.config.write_text(brokers.settings)
+    brokers.sql(
+        "CREATE FUNCTION {schema}.slow() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN PERFORM pg_sleep(60); RETURN NULL; END $$",
+        "CREATE TRIGGER slow AFTER INSERT ON {schema}.segments FOR EACH ROW EXECUTE FUNCTION {schema}.slow()",
+    )
+    broker.begin()
+    sleeps = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
+    awaited(lambda: brokers.server.sql(sleeps), what="the journal is being written")
+    broker.kill()
+    brokers.server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'")
+    brokers.sql("DROP TRIGGER slow ON {schema}.segments")
+    broker.start()
+    assert waiting(broker, 1) == [b"first"]
 
 
 def test_an_owner_that_is_told_to_stop_while_it_steps_down_ends(brokers: Brokers) -> None:
