@@ -22,7 +22,14 @@ from broker.config.link_rules import link_problems
 from broker.config.model import Config
 from broker.config.units import DURATION_UNITS, SIZE_UNITS, written
 from broker.engine import compile_filter
-from broker.engine.model.names import ESCAPE, WildcardSyntax, check_name, check_queue_name, check_sendable
+from broker.engine.model.names import (
+    ESCAPE,
+    WildcardSyntax,
+    check_name,
+    check_not_shared,
+    check_queue_name,
+    check_sendable,
+)
 from broker.engine.model.permissions import PermissionTable
 from broker.engine.model.row import kebab
 from broker.engine.model.settings import DeliveryCountPersistence
@@ -272,6 +279,7 @@ def _addresses(config: Config) -> Iterator[Clash]:
         for queue_name, queue in section.queues.items():
             queue_key = f"{key}.queues.{queue_name}"
             yield from checked(check_queue_name, queue_key, queue_name, "rename it")
+            yield from checked(check_not_shared, queue_key, queue_name, "rename it")
             yield from checked(compile_filter, f"{queue_key}.filter", queue.filter, "correct the selector")
             home = homes.setdefault(queue_name, name)
             if home != name:

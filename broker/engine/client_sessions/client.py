@@ -8,7 +8,7 @@ from typing import Final
 
 from broker.engine.client_sessions.sessions import Definition
 from broker.engine.model.access import UNRESTRICTED, Access
-from broker.engine.model.names import NAME_BYTES_MAX
+from broker.engine.model.names import NAME_BYTES_MAX, SHARED_PREFIX
 from broker.engine.queues.alarms import Call
 from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.state import State
@@ -17,9 +17,6 @@ from broker.engine.queues.state import State
 NEVER_EXPIRES: Final = 0xFFFF_FFFF
 
 _SECOND_MS: Final = 1_000
-
-#: The prefix of the names of shared subscriptions' queues; no other name begins with it.
-SHARED_PREFIX: Final = "$share."
 
 
 @dataclass(slots=True, eq=False)

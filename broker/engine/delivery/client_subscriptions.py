@@ -16,12 +16,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from broker.engine.client_sessions.client import SHARED_PREFIX, Client, ClientSubscription
+from broker.engine.client_sessions.client import Client, ClientSubscription
 from broker.engine.delivery import redelivery
 from broker.engine.delivery.consumers import Consumers
 from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.message import RoutingType
-from broker.engine.queues.consumer import AckMode, Consumer, Sink
+from broker.engine.model.names import SHARED_PREFIX
+from broker.engine.queues.consumer import AckMode, Consumer, Sink, Subscriber
 from broker.engine.queues.state import State
 from broker.engine.routing import alter, registry
 
@@ -66,6 +67,7 @@ class ClientSubscriptions:
                 request,
                 routing_type=RoutingType.MULTICAST,
                 name=subscription.name,
+                subscriber=Subscriber.SESSION,
                 durable=durable or (existing is not None and existing.durable),
                 shared=subscription.shared,
             )

@@ -55,6 +55,7 @@ class Consumers:
                 forwards=request.forwards,
                 link=request.link,
                 exclusive=request.exclusive,
+                subscriber=request.subscriber if queue.name == request.name else None,
                 on_demand=request.on_demand,
             )
             if request.reserve is not None and not queue.non_destructive:

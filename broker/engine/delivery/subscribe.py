@@ -21,10 +21,11 @@ from broker.engine.model.access import UNRESTRICTED, Access, create_permission, 
 from broker.engine.model.attributes import RequestedAttributes, differences
 from broker.engine.model.errors import AlreadyInUse, InvalidSelector, NotFound
 from broker.engine.model.message import Message, PropertyView, RoutingType
+from broker.engine.model.names import check_not_shared
 from broker.engine.model.permissions import Permission
 from broker.engine.queues import clearing
 from broker.engine.queues.address import Address
-from broker.engine.queues.consumer import AckMode
+from broker.engine.queues.consumer import AckMode, Subscriber
 from broker.engine.queues.consumer_lifecycle import check_room
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
@@ -35,20 +36,21 @@ from broker.engine.routing import destinations, registry
 class SubscribeRequest:
     """A subscriber's request.
 
-    `name` is that of its subscription ("": none); `durable`, `shared` and `exclusive` say of what kind it is,
-    `renewable` that a changed one is replaced.  `no_local` is the origin whose messages it does not want.  `window` is
-    its credit in bytes, -1: no limit; with `counted` it is in messages, -1: what its sink grants.  Consumers of higher
-    `priority` come first.  `access` holds the subscriber's permissions, `asked` the attributes requested for its queue.
-    With `filtered` its own queue on a wildcard address accepts only what it may read, so it needs no permission to read
-    all that the address matches.  Messages acknowledged by a consumer that `forwards` are not consumed: another
-    Bartleby has them.  `link` is the name of the link that it reads for.  A consumer `on_demand` is another broker's
-    link that fetches for consumers waiting there; with `reserve` its unsettled messages are reserved for it when its
-    connection ends (`reservations`).
+    `name` is that of its subscription ("": none), which belongs to the `subscriber`; `durable`, `shared` and
+    `exclusive` say of what kind it is, `renewable` that a changed one is replaced.  `no_local` is the origin whose
+    messages it does not want.  `window` is its credit in bytes, -1: no limit; with `counted` it is in messages, -1:
+    what its sink grants.  Consumers of higher `priority` come first.  `access` holds the subscriber's permissions,
+    `asked` the attributes requested for its queue.  With `filtered` its own queue on a wildcard address accepts
+    only what it may read, so it needs no permission to read all that the address matches.  Messages acknowledged by
+    a consumer that `forwards` are not consumed: another Bartleby has them.  `link` is the name of the link that it
+    reads for.  A consumer `on_demand` is another broker's link that fetches for consumers waiting there; with
+    `reserve` its unsettled messages are reserved for it when its connection ends (`reservations`).
     """
 
     destination: str
     routing_type: RoutingType | None = None
     name: str = ""
+    subscriber: Subscriber = Subscriber.CLIENT
     durable: bool = False
     shared: bool = False
     exclusive: bool = False
@@ -99,6 +101,8 @@ def _subscription(state: State, address: Address, filter: Filter | None, request
     temporary = not request.durable
     name = request.name or state.fresh_name()
     access, create = request.access, create_permission(durable=request.durable)
+    if request.subscriber is not Subscriber.SESSION:
+        check_not_shared(name)
     if request.name and not request.filtered:
         access.require(Permission.CONSUME, address.name, name)
     queue = state.queues.get(name)
@@ -108,6 +112,9 @@ def _subscription(state: State, address: Address, filter: Filter | None, request
             raise AlreadyInUse(f"subscription {name} belongs to another client: choose another name")
         if not queue.is_subscription:
             raise AlreadyInUse(f"{name} is the name of a queue, not of a subscription: choose another name")
+        _check_subscriber(queue, request)
+        if queue.durable is not request.durable:
+            raise AlreadyInUse(f"{name} is {'durable' if queue.durable else 'not durable'}: choose another name")
         if queue.consumers and (request.exclusive or queue.consumers[0].exclusive):
             raise AlreadyInUse(f"subscription {name} has its only consumer already")
         different = differences(queue.attributes, request.asked)
@@ -144,7 +151,17 @@ def _subscription(state: State, address: Address, filter: Filter | None, request
         temporary=temporary,
         attributes=attributes,
         creator=access.user,
+        shared=request.shared and request.subscriber is Subscriber.SESSION,
     )
+
+
+def _check_subscriber(queue: Queue, request: SubscribeRequest) -> None:
+    """Refuse to share a subscription between sessions and others: each would get a part of the messages."""
+    for consumer in queue.consumers:
+        if consumer.subscriber not in (None, request.subscriber):
+            session = consumer.subscriber is Subscriber.SESSION
+            whose = f"the session of client {consumer.client_id}" if session else "another subscriber"
+            raise AlreadyInUse(f"subscription {queue.name} belongs to {whose}: choose another name")
 
 
 def _is_same(queue: Queue, address: Address, filter: Filter | None, no_local: str) -> bool:

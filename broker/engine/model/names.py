@@ -27,6 +27,9 @@ RETAINED: Final = "$sys.mqtt.retained"
 #: The prefix of the names of links' stored sessions: no client may choose such a name.
 LINK_SESSIONS: Final = "$link/"
 
+#: The prefix of the names of shared subscriptions' queues; no other queue has such a name.
+SHARED_PREFIX: Final = "$share."
+
 #: The first words in the names of the broker's internal resources, as in Artemis.
 _INTERNAL: Final = ("$", "artemis", "internal", "")
 
@@ -146,6 +149,15 @@ def check_name(name: str) -> None:
 def check_queue_name(name: str) -> None:
     """Check the name of a queue. Raises InvalidName."""
     _check("queue", name)
+
+
+def check_not_shared(queue: str) -> None:
+    """Refuse the name of a queue of a shared subscription to all others: a restart deletes those without sessions.
+
+    Raises InvalidName.
+    """
+    if queue.startswith(SHARED_PREFIX):
+        raise InvalidName(f"{shown(queue)}: a name that begins with {SHARED_PREFIX} is that of a shared subscription")
 
 
 def internal_prefix(syntax: WildcardSyntax) -> str:

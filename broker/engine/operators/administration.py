@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from broker.engine.client_sessions.client import SHARED_PREFIX, client_of
+from broker.engine.client_sessions.client import client_of
 from broker.engine.client_sessions.sessions import StoredSessions
 from broker.engine.filter import Filter
 from broker.engine.model import names
@@ -170,7 +170,7 @@ class Administration:
         """Whether a queue belongs to a subscription of a stored session."""
         if queue.routing_type is not RoutingType.MULTICAST:
             return False
-        return queue.name.startswith(SHARED_PREFIX) or self._sessions.get(client_of(queue.name)) is not None
+        return queue.name.startswith(names.SHARED_PREFIX) or self._sessions.get(client_of(queue.name)) is not None
 
     # -- diverts ---------------------------------------------------------------------------------------------------
 

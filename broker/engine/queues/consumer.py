@@ -81,6 +81,13 @@ class AckMode(Enum):
     INDIVIDUAL = "client-individual"
 
 
+class Subscriber(Enum):
+    """Who a subscription belongs to while it has consumers."""
+
+    CLIENT = "client"
+    SESSION = "session"  # a client's session, which ends the subscription with itself
+
+
 @dataclass(slots=True, eq=False, repr=False)  # a repr would show all that it leads to
 class Consumer:
     """One subscription to one queue.
@@ -109,6 +116,7 @@ class Consumer:
     forwards: bool = False  # messages it acknowledges are with another broker now: they leave as FORWARDED
     link: str = ""  # the name of the link that it reads for
     exclusive: bool = False  # the only consumer of its subscription: others are refused
+    subscriber: Subscriber | None = None  # None: it reads a queue that is not its subscription
     on_demand: bool = False  # another broker's link, which fetches for consumers waiting there
     credit: int = 0
     settled: int = 0  # messages acknowledged

@@ -158,6 +158,7 @@ def create_queue(
     temporary: bool = False,
     configured: bool = False,
     internal: bool = False,
+    shared: bool = False,
     attributes: QueueAttributes | None = None,
     creator: str = "",
 ) -> Queue:
@@ -169,6 +170,8 @@ def create_queue(
     names.check_queue_name(name)
     if not internal:
         names.check_public(name, state.syntax)
+    if not shared:
+        names.check_not_shared(name)
     found = state.queues.get(name)
     if found is not None:
         problem = f"queue {name} exists already, on address {found.address.name}"

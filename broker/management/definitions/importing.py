@@ -17,7 +17,7 @@ from broker.engine import Engine, NewQueue, Queue, parse_selector
 from broker.engine.model.attributes import ATTRIBUTES
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import RoutingType
-from broker.engine.model.names import check_name, check_public, check_queue_name
+from broker.engine.model.names import check_name, check_not_shared, check_public, check_queue_name
 from broker.engine.model.row import kebab
 from broker.management.definitions.exporting import PAUSE, permissions_by_match, settings_by_match, users_of
 from broker.management.models.definitions import (
@@ -197,6 +197,8 @@ def plan_queue(engine: Engine, wanted: QueueDefinition) -> _Plan:
     present = engine.queues.get(wanted.name)
     try:
         check_queue_name(wanted.name)
+        if present is None:
+            check_not_shared(wanted.name)
         check_public(wanted.name, engine.syntax)
         check_name(wanted.address)
         check_public(wanted.address, engine.syntax)

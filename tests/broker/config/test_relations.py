@@ -121,6 +121,12 @@ def read(directory: Path, text: str) -> Config:
         ('[addresses."a::b"]\nrouting-types = ["ANYCAST"]\n', "addresses.a::b", '"a::b"', "rename it"),
         ('[addresses.a.queues.""]\nrouting-type = "ANYCAST"\n', "addresses.a.queues.", '""', "name is empty"),
         (
+            '[addresses.a.queues."$share.g.a"]\nrouting-type = "MULTICAST"\n',
+            "addresses.a.queues.$share.g.a",
+            '"$share.g.a"',
+            "a shared subscription: rename it",
+        ),
+        (
             '[addresses.a.queues.q]\nrouting-type = "ANYCAST"\nfilter = "a ="\n',
             "addresses.a.queues.q.filter",
             '"a ="',

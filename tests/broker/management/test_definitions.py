@@ -9,7 +9,7 @@ import pytest
 
 from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.message import RoutingType
-from broker.engine.queues.consumer import AckMode
+from broker.engine.queues.consumer import AckMode, Subscriber
 from broker.management.models.definitions import DEFINITIONS_MAX
 from tests.broker.management.harness import Client, Inbox, TestBroker, serving
 
@@ -180,7 +180,15 @@ async def test_what_clients_have_made_is_left_out(broker: TestBroker, client: Cl
     broker.engine.sessions.open("m.c", {"expiry": 0})
     for name in (r"m\.c.news", "$share.group.news"):
         broker.engine.consumers.subscribe(
-            Inbox(), SubscribeRequest("news", RoutingType.MULTICAST, name=name, durable=True)
+            Inbox(),
+            SubscribeRequest(
+                "news",
+                RoutingType.MULTICAST,
+                name=name,
+                subscriber=Subscriber.SESSION,
+                durable=True,
+                shared=name.startswith("$share."),
+            ),
         )
     exported = await client.get(DEFINITIONS)
     assert [queue["name"] for queue in exported["queues"]] == ["news.red", "prices"]

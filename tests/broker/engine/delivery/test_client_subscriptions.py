@@ -107,10 +107,11 @@ def test_the_queue_of_a_share_goes_with_the_last_client(bench: Bench) -> None:
 
 
 def test_shares_in_which_nobody_takes_part_are_deleted_and_no_others(bench: Bench) -> None:
-    for name in ("$share.g.b", "b"):
-        bench.take(name)
+    bench.take("b")
     subscribe(bench, client("c"), qos=1, share="g")
-    bench.enter().subscriptions.delete_abandoned()
+    bench.enter().subscriptions.attach(ClientSubscription(client("d"), "n", False, "g"), Taker())
+    assert set(queues(bench)) == {"$share.g.a", "$share.g.n", "b"}
+    bench.engine.subscriptions.delete_abandoned()
     assert set(queues(bench)) == {"$share.g.a", "b"}
 
 

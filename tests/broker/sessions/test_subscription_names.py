@@ -1,0 +1,186 @@
+"""Subscriptions of several protocols whose queues have the same name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.engine.model.errors import InvalidName
+from broker.engine.model.message import RoutingType
+from broker.engine.operators.administration import NewQueue
+from tests.simulation.world import held
+from tests.support.amqp_client import AmqpSim
+from tests.support.mqtt_client import MqttClient
+from tests.support.mqtt_world import FOR_EVER, SimWorld
+from tests.support.sim_broker import SimClient
+
+DURABLE: dict[str, Any] = {"durable": 2, "expiry_policy": "never"}
+
+
+def stomp(sim: SimWorld, client_id: str = "c", name: str = "a.b", topic: str = "a.b", **more: str) -> SimClient:
+    client = sim.broker.connect(**{"client-id": client_id})
+    client.subscribe(f"/topic/{topic}", ack="client-individual", **{"durable-subscription-name": name, **more})
+    return client
+
+
+def send(sim: SimWorld, *bodies: bytes, topic: str = "a.b") -> None:
+    client = sim.broker.connect()
+    for body in bodies:
+        client.confirmed(f"/topic/{topic}", body)
+
+
+def session(sim: SimWorld, client_id: str = "c", qos: int = 1, **more: Any) -> MqttClient:
+    return sim.subscriber(client_id, "a/b", qos=qos, **{"clean": False, "expiry": FOR_EVER, **more})
+
+
+def refused(client: SimClient) -> bytes:
+    (error,) = client.take("ERROR")
+    return error.body
+
+
+# -- STOMP and AMQP ----------------------------------------------------------------------------------------------------
+
+
+def test_stomp_and_amqp_share_a_durable_subscription(sim: SimWorld) -> None:
+    """One collects what the other finds, as in ActiveMQ Artemis; also across a crash."""
+    stomp(sim).drop()
+    send(sim, b"1", b"2")
+    sim.restart()
+    amqp = AmqpSim(sim.broker, "c")
+    link = amqp.receiver("a.b", "topic", name="a.b", credit=1, **DURABLE)
+    (first,) = amqp.take()
+    amqp.settle(first)
+    amqp.detach(link, closed=False)
+    assert stomp(sim).bodies() == [b"2"]
+
+
+@pytest.mark.parametrize("first", ["stomp", "amqp"])
+def test_but_not_while_amqp_has_it_for_itself(sim: SimWorld, first: str) -> None:
+    amqp = AmqpSim(sim.broker, "c")
+    if first == "stomp":
+        stomp(sim)
+        link = amqp.receiver("a.b", "topic", name="a.b", **DURABLE)
+        assert amqp.refused(link).condition == "amqp:resource-locked"
+    else:
+        amqp.receiver("a.b", "topic", name="a.b", **DURABLE)
+        assert b"has its only consumer already" in refused(stomp(sim))
+
+
+# -- sessions of MQTT --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("away", [False, True])
+@pytest.mark.parametrize("protocol", ["stomp", "amqp"])
+def test_no_other_subscriber_takes_the_messages_of_a_session(sim: SimWorld, protocol: str, away: bool) -> None:
+    reader = session(sim)
+    if away:
+        reader.disconnect()
+        sim.restart()
+    if protocol == "stomp":
+        assert b"the session of client c" in refused(stomp(sim))
+    else:
+        amqp = AmqpSim(sim.broker, "c")
+        error = amqp.refused(amqp.receiver("a.b", "topic", name="a.b", **DURABLE))
+        assert (error.condition, "the session of client c" in str(error.description)) == ("amqp:resource-locked", True)
+    send(sim, b"1", b"2")
+    if away:
+        reader = sim.connect("c", clean=False, expiry=FOR_EVER)
+    assert reader.payloads() == [b"1", b"2"]
+
+
+def test_nor_of_one_that_ends_with_its_connection(sim: SimWorld) -> None:
+    reader = session(sim, qos=0, clean=True, expiry=0)
+    assert b"the session of client c" in refused(stomp(sim))
+    send(sim, b"1", b"2")
+    assert reader.payloads() == [b"1", b"2"]
+
+
+def test_a_session_does_not_join_a_subscription_that_is_consumed(sim: SimWorld) -> None:
+    client = stomp(sim)
+    reader = sim.connect("c", clean=False, expiry=FOR_EVER)
+    assert reader.subscribe("a/b", qos=1) == [0x83]
+    send(sim, b"1", b"2")
+    assert client.bodies() == [b"1", b"2"]
+
+
+def test_a_session_takes_over_one_that_is_not_consumed(sim: SimWorld) -> None:
+    """A client that changes its protocol finds what was collected; what it subscribes to is then its session's."""
+    stomp(sim).drop()
+    send(sim, b"1")
+    reader = session(sim)
+    assert reader.payloads() == [b"1"]
+    reader.disconnect()
+    assert b"the session of client c" in refused(stomp(sim))
+
+
+def test_a_reader_of_a_session_s_queue_does_not_keep_the_session_from_it(sim: SimWorld) -> None:
+    reader = session(sim, qos=0)
+    watcher = sim.broker.connect()
+    watcher.subscribe("/topic/a.b::c.a.b", ack="client-individual")
+    reader.disconnect()
+    reader = sim.connect("c", clean=False, expiry=FOR_EVER)
+    watcher.drop()
+    send(sim, b"1")
+    assert reader.payloads() == [b"1"]
+
+
+@pytest.mark.parametrize("protocol", ["stomp", "amqp"])
+def test_the_names_of_shared_subscriptions_are_theirs(sim: SimWorld, protocol: str) -> None:
+    """At a restart one without clients is deleted: nobody else's may have such a name."""
+    reader = sim.subscriber("c", "$share/g/a/b", qos=1)
+    if protocol == "stomp":
+        assert b"$share." in refused(stomp(sim, "$share", "g.a.b"))
+        assert b"$share." in refused(stomp(sim, "$share", "mine"))
+    else:
+        amqp = AmqpSim(sim.broker, "$share")
+        for name in ("g.a.b", "mine"):
+            error = amqp.refused(amqp.receiver("a.b", "topic", name=name, **DURABLE))
+            assert "$share." in str(error.description)
+    send(sim, b"1", b"2")
+    assert reader.payloads() == [b"1", b"2"]
+
+
+# -- queues that are not durable ---------------------------------------------------------------------------------------
+
+
+def not_durable(sim: SimWorld) -> None:
+    """An operator's queue of the subscription's name."""
+    engine = sim.broker.engine
+    address = engine.configuration.declare("a.b", {RoutingType.MULTICAST})
+    engine.configuration.declare_queue(address, "c.a.b", RoutingType.MULTICAST, durable=False, selector="")
+
+
+def test_a_durable_subscription_is_durable(sim: SimWorld) -> None:
+    not_durable(sim)
+    assert b"c.a.b is not durable" in refused(stomp(sim))
+    amqp = AmqpSim(sim.broker, "c")
+    error = amqp.refused(amqp.receiver("a.b", "topic", name="a.b", **DURABLE))
+    assert "c.a.b is not durable" in str(error.description)
+    reader = sim.connect("c", clean=False, expiry=FOR_EVER)
+    assert reader.subscribe("a/b", qos=1) == [0x83]
+    assert sim.connect("c", clean=True).subscribe("a/b", qos=0) == [0]
+
+
+def test_a_durable_subscription_joins_no_volatile_one(sim: SimWorld) -> None:
+    amqp = AmqpSim(sim.broker, "c")
+    amqp.receiver("a.b", "topic", "shared", name="n")
+    assert b"c.n:shared-volatile is not durable" in refused(stomp(sim, name="n:shared-volatile"))
+    stomp(sim, name="m:shared-volatile")
+    error = amqp.refused(amqp.receiver("a.b", "topic", "shared", name="m"))
+    assert "c.m:shared-volatile is durable" in str(error.description)
+    send(sim, b"1")
+    assert held(sim.broker, "c.m:shared-volatile") == [b"1"]
+
+
+# -- names of shared subscriptions -------------------------------------------------------------------------------------
+
+
+def test_no_other_queue_has_the_name_of_a_shared_subscription(sim: SimWorld) -> None:
+    """Whoever creates it: it would be deleted at the next restart."""
+    client = sim.broker.connect()
+    client.do("SEND", {"destination": "a::$share.g.a", "persistent": "true"}, b"x")
+    assert b"$share." in refused(client)
+    engine = sim.broker.engine
+    with pytest.raises(InvalidName, match="a shared subscription"):
+        engine.operators.make_queue(NewQueue("$share.g.a", "a", RoutingType.MULTICAST, make_address=True))
