@@ -20,7 +20,7 @@ from itertools import groupby
 from typing import Final
 
 from broker.engine.model.errors import DuplicateMessage, EngineError
-from broker.engine.model.message import INGRESS_TIMESTAMP, Message, RoutingType, size_of
+from broker.engine.model.message import INGRESS_TIMESTAMP, ORIG_ROUTING_TYPE, Message, RoutingType, size_of
 from broker.engine.model.settings import AddressFullPolicy
 from broker.engine.moves import dead_letter, move
 from broker.engine.publish.send import Send
@@ -253,7 +253,9 @@ def _copy(state: State, divert: Divert, forward: Address, wanted: RoutingType | 
     transmits = bool(state.transmission) and any([queue.name in state.transmission for queue in forward.queues])
     if transmits and original.address in state.addresses:
         return Message.of(original, head, message.body)  # it waits there for another broker, unchanged
-    header = original.copy(forward.name, move.origin(message, divert.name))
+    annotations = move.origin(message, divert.name)
+    annotations.pop(ORIG_ROUTING_TYPE, None)  # that of a queue, which a retry would make again: this is a divert's name
+    header = original.copy(forward.name, annotations)
     header.expiration, header.expiry_source = forward.settings.expiration(original.expiration, state.now)
     header.scheduled = original.scheduled
     header.routing_type = wanted

@@ -163,6 +163,18 @@ def test_a_divert_s_copy_does_not_make_a_queue_on_an_address_without_any(bench: 
     assert "d" not in bench.engine.queues
 
 
+def test_nor_once_the_divert_is_gone(bench: Bench) -> None:
+    """Its sender said that it is for a queue, but it was on none."""
+    bench.declare("copies")
+    bench.enter().configuration.declare_divert(Divert("d", "orders", ("copies",), exclusive=True))
+    bench.sent("orders", b"1", routing_type=ANYCAST)
+    bench.delete("orders")
+    bench.enter().operators.remove_divert("d")
+    bench.run()
+    assert bench.retry("copies").refused == {"no-queue": 1}
+    assert (bench.bodies("copies"), "d" in bench.engine.queues) == ([b"1"], False)
+
+
 def test_a_subscription_that_is_gone_is_not_made_again(bench: Bench) -> None:
     taker = bench.take("t", MULTICAST, durable_name="s")
     (message,) = bench.sent("t", b"1", routing_type=MULTICAST)

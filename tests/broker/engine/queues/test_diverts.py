@@ -41,7 +41,6 @@ def test_a_divert_copies() -> None:
         "_AMQ_ORIG_ADDRESS": "a",
         "_AMQ_ORIG_QUEUE": "d",
         "_AMQ_ORIG_MESSAGE_ID": message.id,
-        "_AMQ_ORIG_ROUTING_TYPE": 1,
     }
 
 
