@@ -182,7 +182,7 @@ class Attacher:
         if queue.consumers:
             raise _consumed(queue)
         self._subscriptions[link] = queue.name, True
-        self._answer(link, attach, found_again(queue.address.name, queue.durable), settled=True)
+        self._answer(link, attach, found_again(queue, attach.desired_capabilities), settled=True)
         return BrowsingLink(self._owner, link, iter(()))
 
     # -- nodes and subscriptions of links --------------------------------------------------------------------------

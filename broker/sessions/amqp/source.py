@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from broker.engine import AckMode, Reserve, SubscribeRequest
+from broker.engine import AckMode, Queue, Reserve, SubscribeRequest
 from broker.engine.model.access import Access
 from broker.engine.model.message import RoutingType
 from broker.engine.model.names import LINK_SESSIONS
@@ -25,7 +25,7 @@ from broker.sessions.amqp.link_owner import LinkOwner
 from broker.sessions.amqp.terms import GLOBAL, SHARED, TOPIC, offered, stated_routing
 from protocols.amqp.errors import INVALID_FIELD, link_error, shown
 from protocols.amqp.performatives import LINK_DETACH, NEVER, Attach, SenderSettleMode, Source, TerminusDurability
-from protocols.amqp.types import Described
+from protocols.amqp.types import Described, ULong
 
 #: Supported filters, by both forms of their descriptor (apache.org registry).
 _SELECTOR: Final = (0x0000_468C_0000_0004, "apache.org:selector-filter:string")
@@ -152,7 +152,21 @@ def granted(source: Source, filters: Filters, *, copies: bool, stays: bool) -> S
     )
 
 
-def found_again(address: str, durable: bool) -> Source:
-    """Return the source of a subscription that a receiver looks up by attaching without one."""
-    durability = TerminusDurability.UNSETTLED_STATE if durable else TerminusDurability.NONE
-    return Source(address, durability, "never", capabilities=(TOPIC,))
+def found_again(queue: Queue, asked: tuple[str, ...]) -> Source:
+    """Return the source of a subscription that a receiver looks up by attaching without one.
+
+    `asked`: the capabilities by which it was found.
+    """
+    filters: dict[str, object] = {}
+    if queue.filter is not None:
+        filters["jms-selector"] = Described(ULong(_SELECTOR[0]), queue.filter.text)
+    if queue.no_local:
+        filters["no-local"] = Described(ULong(_NO_LOCAL[0]), [])
+    return Source(
+        queue.address.name,
+        TerminusDurability.UNSETTLED_STATE if queue.durable else TerminusDurability.NONE,
+        NEVER if queue.durable else LINK_DETACH,
+        distribution_mode=COPY,
+        filter=filters or None,
+        capabilities=(TOPIC, *(each for each in (SHARED, GLOBAL) if each in asked)),
+    )

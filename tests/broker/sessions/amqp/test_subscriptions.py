@@ -62,6 +62,35 @@ def test_it_is_looked_up_without_a_source_and_closed(broker: SimBroker, client: 
     assert client.refused(lookup(client)).condition == "amqp:not-found"
 
 
+def test_the_answer_to_a_lookup_is_the_source_that_it_has(broker: SimBroker, client: AmqpSim) -> None:
+    """As in ActiveMQ Artemis: a client that takes the subscription up learns what it gets."""
+    filters = {
+        "mine": Described(Symbol("apache.org:selector-filter:string"), "a = 'b'"),
+        "own": Described(Symbol("apache.org:no-local-filter:list"), []),
+    }
+    client.detach(client.receiver("news", "topic", name="sub", filter=filters, **DURABLE), closed=False)
+    client = AmqpSim(broker.restart())
+    source = client.answer(lookup(client)).source
+    assert source == Source(
+        "news",
+        2,
+        "never",
+        distribution_mode="copy",
+        filter={
+            "jms-selector": Described(0x0000_468C_0000_0004, "a = 'b'"),
+            "no-local": Described(0x0000_468C_0000_0003, []),
+        },
+        capabilities=("topic",),
+    )
+
+
+def test_the_answer_to_a_lookup_of_a_shared_one(client: AmqpSim) -> None:
+    client.detach(client.receiver("news", "topic", "shared", "global", name="sub", **DURABLE), closed=False)
+    asked = {"desired_capabilities": ("topic", "shared", "global", "unknown")}
+    source = client.answer(client.receiver(None, name="sub", source=None, credit=0, **asked)).source
+    assert source == Source("news", 2, "never", distribution_mode="copy", capabilities=("topic", "shared", "global"))
+
+
 def test_one_that_is_consumed_cannot_be_deleted(broker: SimBroker, client: AmqpSim) -> None:
     """JMS: an error from `unsubscribe` while there is an active consumer; nothing happens to either."""
     consumer = client.receiver("news", "topic", name="sub", **DURABLE)
