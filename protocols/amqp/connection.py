@@ -211,8 +211,9 @@ class AmqpConnection:
                 source.wait(at, FRAME_HEADER_BYTES - left)
                 return
             size, doff, kind, channel = unpack_header(buffer, at)
-            bytes_max = self._limits.frame_bytes_max if self.peer else self._limits.handshake_bytes_max
-            check_header(size, doff, kind, TYPE_AMQP, bytes_max)
+            opened = self.peer is not None
+            bytes_max = self._limits.frame_bytes_max if opened else self._limits.handshake_bytes_max
+            check_header(size, doff, kind, TYPE_AMQP, bytes_max, opened=opened)
             if left < size:
                 source.wait(at, size - left)
                 return

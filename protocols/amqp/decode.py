@@ -20,7 +20,7 @@ from struct import Struct
 from typing import Final
 from uuid import UUID
 
-from protocols.amqp.errors import DecodeError
+from protocols.amqp.errors import DecodeError, Truncated
 from protocols.amqp.limits import Limits
 from protocols.amqp.types import (
     COMPOUND,
@@ -179,7 +179,7 @@ class Decoder:
             raise self._too_many()
         at = self.at
         if at >= self._end:
-            raise DecodeError(at, "the end, where a value should begin")
+            raise Truncated(at, "the end, where a value should begin")
         code = self._buffer[at]
         self.at = at + 1
         return self._data(code) if code else self._described()
@@ -208,7 +208,7 @@ class Decoder:
     def _byte(self, what: str) -> int:
         at = self.at
         if at >= self._end:
-            raise DecodeError(at, f"the end, where {what} should begin")
+            raise Truncated(at, f"the end, where {what} should begin")
         self.at = at + 1
         return self._buffer[at]
 
@@ -218,8 +218,8 @@ class Decoder:
             raise self._too_short(at, nbytes)
         return at + nbytes
 
-    def _too_short(self, at: int, nbytes: int) -> DecodeError:
-        return DecodeError(at, f"{nbytes} bytes are needed, {self._end - at} are there")
+    def _too_short(self, at: int, nbytes: int) -> Truncated:
+        return Truncated(at, f"{nbytes} bytes are needed, {self._end - at} are there")
 
     def _too_many(self) -> DecodeError:
         return DecodeError(self.at, "too many values in one")

@@ -84,6 +84,10 @@ class DecodeError(AmqpError):
         self.reason = reason
 
 
+class Truncated(DecodeError):
+    """Bytes that end too early."""
+
+
 def connection_error(condition: str, description: str) -> AmqpError:
     """An error that ends the connection."""
     return AmqpError(condition, description, Scope.CONNECTION)

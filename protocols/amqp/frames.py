@@ -50,12 +50,13 @@ def frame(channel: int, body: bytes, kind: int = TYPE_AMQP) -> bytes:
     return _HEADER.pack(FRAME_HEADER_BYTES + len(body), DOFF_MIN, kind, channel) + body
 
 
-def check_header(size: int, doff: int, kind: int, wanted: int, bytes_max: int) -> None:
+def check_header(size: int, doff: int, kind: int, wanted: int, bytes_max: int, *, opened: bool) -> None:
     """Check that a frame header is valid, and of the expected kind.  Raises AmqpError."""
     if size < FRAME_HEADER_BYTES:
         raise connection_error(FRAMING_ERROR, f"A frame has at least {FRAME_HEADER_BYTES} bytes, not {size}.")
     if size > bytes_max:
-        raise FrameTooLarge(FRAMING_ERROR, f"A frame may have {bytes_max} bytes here, this one has {size}.")
+        until = "" if opened else " until the connection is open"
+        raise FrameTooLarge(FRAMING_ERROR, f"A frame may have {bytes_max} bytes{until}, this one has {size}.")
     if doff < DOFF_MIN or 4 * doff > size:
         raise connection_error(FRAMING_ERROR, f"The data offset of a frame of {size} bytes cannot be {doff}.")
     if kind != wanted:

@@ -140,7 +140,7 @@ class Handshake:
             source.wait(at, FRAME_HEADER_BYTES - left)
             return False
         size, doff, kind, _ = unpack_header(source.buffer, at)
-        check_header(size, doff, kind, TYPE_SASL, self._limits.handshake_bytes_max)
+        check_header(size, doff, kind, TYPE_SASL, self._limits.handshake_bytes_max, opened=False)
         if left < size:
             source.wait(at, size - left)
             return False

@@ -24,7 +24,14 @@ from broker.sessions.amqp.terms import refused
 from broker.sessions.amqp.transactions import OpenTransaction
 from broker.sessions.convert import JMS_KINDS, TooManyHops
 from broker.sessions.upload import Uploading
-from protocols.amqp.errors import INVALID_FIELD, RESOURCE_DELETED, AmqpError, DecodeError
+from protocols.amqp.errors import (
+    INVALID_FIELD,
+    MESSAGE_SIZE_EXCEEDED,
+    RESOURCE_DELETED,
+    AmqpError,
+    DecodeError,
+    Truncated,
+)
 from protocols.amqp.events import Portion, Transfers
 from protocols.amqp.message import DATA, encode_section
 from protocols.amqp.message import Message as Encoded
@@ -368,7 +375,14 @@ class _Large:
     """A large message whose first portion has arrived.  Raises DecodeError, EngineError if it cannot be accepted."""
 
     def __init__(self, link: IncomingLink, event: Portion, tx: OpenTransaction | None) -> None:
-        parts = take_apart(event.payload, linked=link.peer is not Peer.CLIENT, whole=False)
+        try:
+            parts = take_apart(event.payload, linked=link.peer is not Peer.CLIENT, whole=False)
+        except Truncated as error:
+            if event.last:
+                raise
+            most = link.link.session.limits.whole_bytes_max
+            text = f"What comes before the body of a large message may have {most} bytes, here it has more."
+            raise Unacceptable(MESSAGE_SIZE_EXCEEDED, text) from error
         self._header, head, self.body, self._broker_annotations = parts
         self._link_id, self._head = (None, head) if link.peer is Peer.CLIENT else take_link_id(head)
         link.check_hops(self._head)

@@ -162,8 +162,8 @@ def test_many_frames_at_once() -> None:
 
 MALFORMED = [
     (b"\0\0\0\x07\x02\x00\0\0", FRAMING_ERROR, "A frame has at least 8 bytes, not 7."),
-    (b"\0\x02\0\x01\x02\x00\0\0", FRAMING_ERROR, "A frame may have 131072 bytes here, this one has 131073."),
-    (b"\xff\xff\xff\xff\x02\x00\0\0", FRAMING_ERROR, "A frame may have 131072 bytes here, this one has 4294967295."),
+    (b"\0\x02\0\x01\x02\x00\0\0", FRAMING_ERROR, "A frame may have 131072 bytes, this one has 131073."),
+    (b"\xff\xff\xff\xff\x02\x00\0\0", FRAMING_ERROR, "A frame may have 131072 bytes, this one has 4294967295."),
     (b"\0\0\0\x10\x01\x00\0\0", FRAMING_ERROR, "The data offset of a frame of 16 bytes cannot be 1."),
     (b"\0\0\0\x10\x05\x00\0\0", FRAMING_ERROR, "The data offset of a frame of 16 bytes cannot be 5."),
     (b"\0\0\0\x10\x02\x02\0\0", FRAMING_ERROR, "Expected an AMQP frame here, not a frame of type 2."),

@@ -215,7 +215,8 @@ def test_eof_while_we_think_is_no_error() -> None:
 MALFORMED = [
     (b"\0\0\0\x07\x02\x01\0\0", FRAMING_ERROR, "A frame has at least 8 bytes, not 7."),
     (b"\0\0\0\x08\x02\x01\0\0", FRAMING_ERROR, "A SASL frame must not be empty."),
-    (b"\0\0\x20\x01\x02\x01\0\0", FRAMING_ERROR, "A frame may have 8192 bytes here, this one has 8193."),
+    (b"\0\0\x20\x01\x02\x01\0\0", FRAMING_ERROR, "A frame may have 8192 bytes until the connection is open, this "
+     "one has 8193."),
     (b"\0\0\0\x08\x01\x01\0\0", FRAMING_ERROR, "The data offset of a frame of 8 bytes cannot be 1."),
     (b"\0\0\0\x08\x03\x01\0\0", FRAMING_ERROR, "The data offset of a frame of 8 bytes cannot be 3."),
     (b"\0\0\0\x08\x02\x00\0\0", FRAMING_ERROR, "Expected a SASL frame here, not an AMQP frame."),

@@ -9,10 +9,10 @@ import pytest
 from broker.sessions.convert import CONVERTED_BYTES_MAX
 from protocols.amqp.encode import encode
 from protocols.amqp.limits import Limits
-from protocols.amqp.message import AMQP_SEQUENCE, DATA, Message, encode_section
+from protocols.amqp.message import AMQP_SEQUENCE, DATA, Message, encode_application_properties, encode_section
 from protocols.amqp.performatives import Accepted, Header, Rejected, Released
 from tests.broker.sessions.large import LARGE, body, config, data_of, files_of, message, value_of
-from tests.support.amqp_client import AmqpSim
+from tests.support.amqp_client import AmqpSim, rejection
 from tests.support.sim_broker import SimBroker
 
 #: Frames so small that a large message needs many.
@@ -49,6 +49,23 @@ def test_in_and_out_byte_for_byte(broker: SimBroker, client: AmqpSim, nbytes: in
     assert Message(delivery.payload).bare == Message(sent).bare
     client.settle(delivery)
     assert not files_of(broker)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_what_comes_before_the_body_must_fit_into_the_beginning(broker: SimBroker, client: AmqpSim, last: bool) -> None:
+    """A message of several frames; one that ends within its properties is cut off, and is told so."""
+    link = client.sender("q", "queue")
+    sent = encode(Header(True)) + encode_application_properties({"a": "x" * 10 * LARGE}) + encode_section(DATA, b"b")
+    [outcome] = client.send(link, sent[: LARGE + 1] if last else sent)
+    error = rejection(outcome.state)
+    if last:
+        assert (error.condition, "bytes are needed" in str(error.description)) == ("amqp:decode-error", True)
+    else:
+        text = f"What comes before the body of a large message may have {LARGE} bytes, here it has more."
+        assert (error.condition, error.description) == ("amqp:link:message-size-exceeded", text)
+    client.send(link, message(body(3 * LARGE)))
+    client.receiver("q")
+    assert len(client.take()) == 1
 
 
 def test_order_and_credit(broker: SimBroker, client: AmqpSim) -> None:
