@@ -11,6 +11,7 @@ A message that was received through one protocol and is sent through another is 
     reply to          reply-to                           properties.reply-to                response topic
     type              type                               properties.subject                 user property JMSType
     group             JMSXGroupID                        properties.group-id                user property JMSXGroupID
+    its sequence      JMSXGroupSeq                       properties.group-sequence          user property JMSXGroupSeq
     message id        NATIVE_MESSAGE_ID                  properties.message-id              -
     user id           JMSXUserID, if sent anonymously    properties.user-id                 -
     created           timestamp                          properties.creation-time           -
@@ -32,6 +33,7 @@ is not sent to MQTT.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -100,6 +102,11 @@ JMS_KINDS: Final = (
     (RoutingType.MULTICAST, True),
 )
 
+_UINT_MAX: Final = 0xFFFF_FFFF
+
+#: A sequence in a group, as text.
+_SEQUENCE: Final = re.compile(r"-?[0-9]{1,10}", re.ASCII).fullmatch
+
 #: Largest body, in bytes, that is read into memory for conversion, which needs several times as much for a moment.
 CONVERTED_BYTES_MAX: Final = 10 << 20
 
@@ -153,6 +160,7 @@ class Neutral:
     reply_routing: RoutingType | None = None
     type: str = ""
     group: str = ""
+    sequence: int | None = None  # in the group, -1: the last
     message_id: str = ""
     user_id: str = ""
     created: int | None = None
@@ -160,12 +168,14 @@ class Neutral:
     hops: list[str] = field(default_factory=list)  # the brokers that it has passed through
 
 
-def to_amqp(message: Message, prefixes: ReplyPrefixes) -> bytes:
+def to_amqp(message: Message, prefixes: ReplyPrefixes, mark: str = "") -> bytes:
     """Return annotations (hops, a reply-to's kind for JMS), properties, application properties and body, encoded.
 
-    Raises ConversionError.
+    `mark`: the name of a property by which the broker marks messages, which is true.  Raises ConversionError.
     """
     neutral = _read(message)
+    if mark and neutral.properties.get(mark) == "true":
+        neutral.properties[mark] = True
     header = message.header
     if not neutral.content_type.isascii():
         neutral.properties.setdefault("content-type", neutral.content_type)
@@ -181,6 +191,7 @@ def to_amqp(message: Message, prefixes: ReplyPrefixes) -> bytes:
         absolute_expiry_time=header.expiration or None,
         creation_time=header.timestamp,
         group_id=neutral.group or None,
+        group_sequence=None if neutral.sequence is None else neutral.sequence & _UINT_MAX,
     )
     kind = DATA if isinstance(neutral.body, bytes) else AMQP_VALUE
     application = encode_application_properties(neutral.properties)
@@ -215,6 +226,8 @@ def to_stomp(message: Message, prefixes: ReplyPrefixes) -> tuple[bytes, bytes]:
         "type": neutral.type,
         "JMSXGroupID": neutral.group,
     }
+    if neutral.sequence is not None:
+        named["JMSXGroupSeq"] = str(neutral.sequence)
     pairs += [(name.encode(), value.encode()) for name, value in named.items() if value]
     if sized:
         pairs.append((b"content-length", b"%d" % len(data)))
@@ -250,7 +263,8 @@ def to_mqtt(message: Message) -> tuple[MqttProperties, bytes]:
     ]
     if 0 < len(correlation) <= STRING_BYTES_MAX:
         pairs.append((CORRELATION_DATA, correlation))
-    user = {"JMSType": neutral.type, "JMSXGroupID": neutral.group}
+    sequence = "" if neutral.sequence is None else str(neutral.sequence)
+    user = {"JMSType": neutral.type, "JMSXGroupID": neutral.group, "JMSXGroupSeq": sequence}
     pairs += user_properties({name: text for name, text in user.items() if text})
     reserved = _reserved(message)
     properties = neutral.properties.items()
@@ -299,6 +313,8 @@ def _from_stomp(message: Message) -> Neutral:
             setattr(neutral, attribute, text)
         elif name == b"content-length":
             sized = True
+        elif name in _STOMP_SEQUENCES and (sequence := _sequence(text)) is not None:
+            neutral.sequence = sequence
         else:
             neutral.properties[name.decode()] = text
     neutral.body = body = whole(message)
@@ -307,6 +323,19 @@ def _from_stomp(message: Message) -> Neutral:
             neutral.body = body.decode()
     neutral.reply_to, neutral.reply_routing = _address(neutral.reply_to, message)
     return neutral
+
+
+def _sequence(text: str) -> int | None:
+    """Return the sequence in a group that a text states, None if it states none."""
+    if _SEQUENCE(text) is None:
+        return None
+    number = int(text)
+    return _signed(number) if -(1 << 31) <= number <= _UINT_MAX else None
+
+
+def _signed(number: int) -> int:
+    """Return a sequence as clients of JMS know it: -1 for 4294967295."""
+    return int(number) - (_UINT_MAX + 1) if number > _UINT_MAX >> 1 else int(number)
 
 
 def _address(reply_to: str, message: Message) -> tuple[str, RoutingType | None]:
@@ -332,7 +361,9 @@ _STOMP_NAMES: Final = {
     b"reply-to": "reply_to",
     b"type": "type",
     b"JMSXGroupID": "group",
+    b"_AMQ_GROUP_ID": "group",
 }
+_STOMP_SEQUENCES: Final = (b"JMSXGroupSeq", b"_AMQ_GROUP_SEQUENCE")
 
 
 def _is_noted(head: bytes) -> bool:
@@ -362,6 +393,7 @@ def _from_amqp(message: Message) -> Neutral:
         reply_routing=routing,
         type=properties.subject or "",
         group=properties.group_id or "",
+        sequence=None if properties.group_sequence is None else _signed(properties.group_sequence),
         message_id=id_text(properties.message_id) or "",
         user_id=(properties.user_id or b"").decode("utf-8", "replace"),
         created=properties.creation_time,
@@ -404,6 +436,8 @@ def _from_mqtt(message: Message) -> Neutral:
             setattr(neutral, attribute, value)
         elif name == MQTT_HOPS:
             neutral.hops.append(value)
+        elif name == "JMSXGroupSeq" and (sequence := _sequence(value)) is not None:
+            neutral.sequence = sequence
         else:
             neutral.properties[name] = value
     if properties.get(PAYLOAD_FORMAT_INDICATOR):

@@ -76,7 +76,7 @@ class LinkEncoder(Encoder):
         ):
             before, behind = _first_hop(stamp, self._now)
             return before + (id or b"") + behind + head + message.body
-        payload = as_amqp(message, self._replies)
+        payload = as_amqp(message, self._replies, self._mark)
         hops = [*hops_of(payload), hop(stamp.broker, stamp.link, self._now)]
 
         def annotate(own: dict[object, object]) -> dict[object, object]:

@@ -248,15 +248,19 @@ def plain_header(durable: bool, priority: int, first: bool) -> bytes:
 
 class DeliveryHistory:
     """Earlier deliveries of a queue's messages (3.2.1): `states` of those that failed or may have been processed,
-    `acquired` those that came back from a link, as all below `acquired_below` may have done.
+    `acquired` those that came back from a link, as all below `acquired_below` may have done.  `mark`: the property that
+    marks the first message of a group for its consumer.
     """
 
-    __slots__ = ("acquired", "acquired_below", "states")
+    __slots__ = ("acquired", "acquired_below", "mark", "states")
 
-    def __init__(self, states: Mapping[int, DeliveryState], acquired: Collection[int], acquired_below: int) -> None:
+    def __init__(
+        self, states: Mapping[int, DeliveryState], acquired: Collection[int], acquired_below: int, mark: str = ""
+    ) -> None:
         self.states = states
         self.acquired = acquired
         self.acquired_below = acquired_below
+        self.mark = mark
 
     def first_acquirer(self, id: int) -> bool:
         """Whether no link has had the message before."""
@@ -270,7 +274,8 @@ LOOKED_AT: Final = DeliveryHistory({}, frozenset(), _ALL)
 
 def past_of(queue: Queue) -> DeliveryHistory:
     """Return the history of a queue; any consumer may have had the messages of a non-destructive one."""
-    return DeliveryHistory(queue.states, queue.acquired, _ALL if queue.non_destructive else queue.acquired_below)
+    below = _ALL if queue.non_destructive else queue.acquired_below
+    return DeliveryHistory(queue.states, queue.acquired, below, queue.attributes.group_first_key)
 
 
 class Encoder:
@@ -279,7 +284,7 @@ class Encoder:
     Messages of the format `_as_they_came` without annotations of the broker are sent unchanged.
     """
 
-    __slots__ = ("_again", "_first", "_header", "_now", "_replies", "_rewrites")
+    __slots__ = ("_again", "_first", "_header", "_mark", "_now", "_replies", "_rewrites")
 
     _as_they_came: ClassVar[int] = AMQP_FORMAT
 
@@ -289,6 +294,7 @@ class Encoder:
         self._first = self._again = b""  # header sections: for the first acquirer, and for others
         self._rewrites = False  # messages with this header are not sent unchanged
         self._now = 0
+        self._mark = ""
 
     def encode(
         self, messages: list[Message], past: DeliveryHistory, now: int, bytes_max: int | None
@@ -297,6 +303,7 @@ class Encoder:
         a message whose body is in a file.
         """
         self._now = now
+        self._mark = past.mark
         try:
             return self._encode(messages, self.history(past), bytes_max)
         except Exception as error:  # a bug of ours must cost one message only: try one by one
@@ -353,6 +360,7 @@ class Encoder:
     def encode_alone(self, message: Message, past: DeliveryHistory, now: int) -> bytes:
         """Return the payload of one message of any size.  Raises ConversionError."""
         self._now = now
+        self._mark = past.mark
         return self._own_header(message, self.history(past)) + self.rewritten(message)
 
     def _own_header(self, message: Message, past: DeliveryHistory) -> bytes:
@@ -372,15 +380,15 @@ class Encoder:
     def rewritten(self, message: Message) -> bytes:
         """Return everything after the header, with the broker's annotations.  Raises ConversionError."""
         noted = message.header.annotations
-        payload = as_amqp(message, self._replies)
+        payload = as_amqp(message, self._replies, self._mark)
         return payload if not noted else annotated(message.header, payload, lambda own: own | typed_notes(noted))
 
 
-def as_amqp(message: Message, replies: ReplyPrefixes) -> bytes:
+def as_amqp(message: Message, replies: ReplyPrefixes, mark: str) -> bytes:
     """Return everything after the header, without the broker's annotations.  Raises ConversionError."""
     if message.header.format.number == AMQP_FORMAT:
         return message.head + whole(message)
-    return to_amqp(message, replies)
+    return to_amqp(message, replies, mark)
 
 
 def typed_notes(annotations: Annotations) -> dict[object, object]:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from broker.engine.model.message import Annotations, Body, RoutingType, Value
+from broker.sessions.plain_values import header_text
 from protocols.stomp.errors import StompError
 from protocols.stomp.headers import escape, is_name, unescape
 
@@ -115,11 +116,6 @@ class StompFormat:
         """Return the head without the length and encoding (gzip ...) of the old body, and the new content."""
         gone = (CONTENT_LENGTH, b"content-encoding")
         return encode_head([pair for pair in header_pairs(head) if pair[0] not in gone]), content
-
-
-def header_text(value: str | int) -> str:
-    """Format a property set by the broker as a header."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def header_pairs(head: bytes) -> list[tuple[bytes, bytes]]:

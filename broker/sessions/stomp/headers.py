@@ -17,14 +17,8 @@ from broker.engine.model.message import (
     RoutingType,
     group_of,
 )
-from broker.sessions.stomp.format import (
-    BROKERS,
-    CONTENT_LENGTH,
-    NEUTRAL_NAMES,
-    STOMP_FORMAT,
-    encode_head,
-    header_text,
-)
+from broker.sessions.plain_values import header_text
+from broker.sessions.stomp.format import BROKERS, CONTENT_LENGTH, NEUTRAL_NAMES, STOMP_FORMAT, encode_head
 from protocols.stomp.connection import parse_heartbeat
 from protocols.stomp.errors import StompError, shown
 from protocols.stomp.frames import Frame

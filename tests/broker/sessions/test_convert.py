@@ -10,8 +10,10 @@ from protocols.amqp.encode import encode
 from protocols.amqp.message import AMQP_SEQUENCE, AMQP_VALUE, DATA, encode_section
 from protocols.amqp.performatives import Header, Properties
 from protocols.amqp.types import Timestamp, ULong
+from protocols.mqtt.properties import USER_PROPERTY
 from tests.simulation.world import held, small
 from tests.support.amqp_client import AmqpSim, message
+from tests.support.mqtt_world import SimWorld
 from tests.support.sim_broker import SimBroker
 
 
@@ -43,6 +45,48 @@ def test_from_stomp_to_amqp() -> None:
     assert (properties.group_id, properties.content_type, properties.to) == ("g", "text/plain", "a")
     assert told.application_properties == {"colour": "red:ish"}
     assert told.body() == (AMQP_VALUE, ["hello"])
+
+
+@pytest.mark.parametrize(
+    ("group", "sequence"), [("JMSXGroupID", "JMSXGroupSeq"), ("_AMQ_GROUP_ID", "_AMQ_GROUP_SEQUENCE")]
+)
+@pytest.mark.parametrize(("said", "number"), [("3", 3), ("-1", 0xFFFF_FFFF), ("4294967295", 0xFFFF_FFFF)])
+def test_a_group_of_stomp_is_one_of_amqp(group: str, sequence: str, said: str, number: int) -> None:
+    broker, amqp = both()
+    broker.connect().send("/queue/a", b"x", **{group: "g", sequence: said})
+    amqp.receiver("a")
+    [delivery] = amqp.take()
+    properties = delivery.message.properties
+    assert (properties.group_id, properties.group_sequence) == ("g", number)
+    assert delivery.message.application_properties == {}
+
+
+@pytest.mark.parametrize("said", ["many", "-2147483649", "4294967296", ""])
+def test_a_sequence_that_is_none_is_a_text(said: str) -> None:
+    broker, amqp = both()
+    broker.connect().send("/queue/a", b"x", JMSXGroupSeq=said)
+    amqp.receiver("a")
+    [delivery] = amqp.take()
+    assert delivery.message.properties.group_sequence is None
+    assert delivery.message.application_properties == {"JMSXGroupSeq": said}
+
+
+@pytest.mark.parametrize(("number", "said"), [(3, "3"), (0xFFFF_FFFF, "-1")])
+def test_a_group_of_amqp_is_one_of_the_others(number: int, said: str) -> None:
+    world = SimWorld()
+    reader = world.subscriber("reader", "t")
+    stomp, amqp = world.broker.subscriber("/topic/t", ack="auto"), AmqpSim(world.broker)
+    amqp.send(amqp.sender("t", "topic"), message("x", properties=Properties(group_id="g", group_sequence=number)))
+    [frame] = stomp.messages()
+    assert (frame.headers["JMSXGroupID"], frame.headers["JMSXGroupSeq"]) == ("g", said)
+    [publish] = reader.take()
+    pairs = [("JMSXGroupID", "g"), ("JMSXGroupSeq", said)]
+    assert publish.properties.get_all(USER_PROPERTY) == pairs
+    amqp.receiver("t", "topic")
+    reader.publish("t", b"x", properties=[(USER_PROPERTY, pair) for pair in pairs])
+    [delivery] = amqp.take()
+    assert (delivery.message.properties.group_id, delivery.message.properties.group_sequence) == ("g", number)
+    assert delivery.message.application_properties == {}
 
 
 @pytest.mark.parametrize("reply_to", ["/queue/answers", "answers", "/temp-queue/answers"])

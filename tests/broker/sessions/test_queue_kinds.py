@@ -209,6 +209,8 @@ def test_the_first_of_a_group_over_both() -> None:
     for n in range(2):
         amqp.send(link, message(str(n), properties=Properties(group_id="g"), application={"a": n}))
     assert [d.message.application_properties for d in amqp.take()] == [{"a": 0, "JMSXFirst": True}, {"a": 1}]
+    broker.connect().send("/queue/orders", b"x", JMSXGroupID="h")
+    assert [d.message.application_properties for d in amqp.take()] == [{"JMSXFirst": True}], "the broker's: no text"
 
 
 def test_an_exclusive_queue_over_both() -> None:
