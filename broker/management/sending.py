@@ -49,7 +49,7 @@ def send(engine: Engine, name: str, outgoing: Outgoing) -> Taken:
         routing_type=outgoing.routing_type,
         user=outgoing.user,
     )
-    header.expiration, header.expiry_source = address.settings.expiration(outgoing.expiration, engine.now)
+    address.receive(header, outgoing.expiration, engine.now)
     message = Message(header, outgoing.head, outgoing.body)
     message.regroup()
     sent = Send(address, queue, outgoing.routing_type, [message])

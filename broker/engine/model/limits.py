@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+#: The latest time that a message may state, in ms since the epoch: the end of year 9999.
+TIME_MAX: Final = 253_402_300_799_999
+
 #: The longest that messages a link may already have received stay reserved after its connection ends, in ms: a day.
 RESERVE_MS_MAX: Final = 86_400_000
 

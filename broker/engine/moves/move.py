@@ -137,7 +137,7 @@ def clean_text(text: str) -> str:
 def copy_of(state: State, target: Address, message: Message, annotations: Annotations) -> Message:
     """An independent copy for `target`, on no queue yet."""
     header = message.header.copy(target.name, annotations)
-    header.expiration, header.expiry_source = target.settings.expiration(0, state.now)
+    target.receive(header, 0, state.now)
     return Message.of(header, message.head, message.body)
 
 

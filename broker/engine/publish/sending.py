@@ -256,7 +256,7 @@ def _copy(state: State, divert: Divert, forward: Address, wanted: RoutingType | 
     annotations = move.origin(message, divert.name)
     annotations.pop(ORIG_ROUTING_TYPE, None)  # that of a queue, which a retry would make again: this is a divert's name
     header = original.copy(forward.name, annotations)
-    header.expiration, header.expiry_source = forward.settings.expiration(original.expiration, state.now)
+    forward.receive(header, original.expiration, state.now)
     header.scheduled = original.scheduled
     header.routing_type = wanted
     header.attempts = original.attempts

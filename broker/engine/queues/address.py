@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from broker.engine.model.access import Access
-from broker.engine.model.message import Message, RoutingType, size_of
+from broker.engine.model.message import Message, MessageHeader, RoutingType, size_of
 from broker.engine.model.settings import AddressFullPolicy, AddressSettings, PageFullPolicy
 from broker.engine.queues.diverts import AddressExtras
 
@@ -123,6 +123,14 @@ class Address:
         return (0 <= settings.page_limit_bytes <= self.paged_bytes) or (
             0 <= settings.page_limit_messages <= self.paged_messages
         )
+
+    def receive(self, header: MessageHeader, expiration: int, now: int) -> None:
+        """Make a header that of messages sent here, which expire when their sender and the settings say.
+
+        `expiration`: when their sender wants it, in ms since the epoch; 0: it does not say.
+        """
+        header.address = self.name
+        header.expiration, header.expiry_source = self.settings.expiration(expiration, now)
 
     def charge(self, messages: list[Message]) -> int:
         """Count new messages; returns their bytes."""

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from broker.engine import Queue, Unreadable, read_body
+from broker.engine.model.limits import TIME_MAX
 from broker.engine.model.message import PRIORITY_DEFAULT, PRIORITY_MAX, Annotations, Format, Message, Value
 from broker.engine.model.message import Body as MessageBody
 from broker.log import cut
@@ -37,9 +38,6 @@ ALL_PROPERTIES_MAX: Final = 10_000
 #: Properties of a message to send, and characters of a header.
 SENT_PROPERTIES_MAX: Final = 1_000
 HEADER_CHARS_MAX: Final = 4_096
-
-#: The latest time in a message to send: the end of year 9999.
-TIME_MAX: Final = 253_402_300_799_999
 
 #: Characters of a piece of a body in Base64: 768 KiB.
 UPLOADED_CHARS_MAX: Final = 1 << 20

@@ -248,8 +248,7 @@ class IncomingLink:
             section, broker_annotations, owner.format, asked, now=now, user=user, origin=origin, linked=linked
         )
         address, queue = owner.engine.destination(plain, asked, access=owner.access, asked=query.asked)
-        header.address = address.name
-        header.expiration, header.expiry_source = address.settings.expiration(header.expiration, header.timestamp)
+        address.receive(header, header.expiration, now)
         run = _Run(target, header, address, queue, asked)
         run.section, run.tx, run.alone = section, tx, broker_annotations is not None
         run.settled, run.second = event.settled, event.second

@@ -19,6 +19,7 @@ from typing import ClassVar, Final
 
 from broker.engine import DeadLetterReason, DeliveryState, Queue
 from broker.engine.model.annotation import TypedInt, TypedText, typed
+from broker.engine.model.limits import TIME_MAX
 from broker.engine.model.message import NEW, ORIG_ADDRESS, Annotations, Format, Message, MessageHeader, RoutingType
 from broker.sessions.amqp.format import AMQP_FORMAT, RESERVED_ANNOTATIONS, annotation_name, without_reserved
 from broker.sessions.amqp.link_id import PREFIX
@@ -54,9 +55,6 @@ _ROUTINGS: Final = {0: RoutingType.MULTICAST, 1: RoutingType.ANYCAST}
 
 #: A rare byte of `_AMQ_`, as a number: one byte is found six times as fast as several.
 _Q: Final = 0x51
-
-#: The latest valid time, ms since the epoch: the end of year 9999.
-TIME_MAX: Final = 253_402_300_799_999
 
 #: Largest ttl of a header, in ms (uint).
 _TTL_MAX: Final = 0xFFFF_FFFF

@@ -220,7 +220,7 @@ class Publisher:
             interval = properties.get(MESSAGE_EXPIRY_INTERVAL)
             if interval is not None:
                 expiration = now + max(interval * 1_000, 1)
-        header.expiration, header.expiry_source = address.settings.expiration(expiration, now)
+        address.receive(header, expiration, now)
         return header
 
     def _retain(

@@ -7,6 +7,7 @@ from typing import Final
 
 from broker.engine import AckMode
 from broker.engine.model.errors import EngineError
+from broker.engine.model.limits import TIME_MAX
 from broker.engine.model.message import (
     INGRESS_TIMESTAMP,
     PRIORITY_DEFAULT,
@@ -140,10 +141,6 @@ def boolean(headers: Headers, name: bytes, command: str, *, default: bool) -> bo
         return lower == b"true"
     word = name.decode()
     raise error(command, f"invalid {word}", f"{word} must be true or false, not {shown(value)}", headers)
-
-
-#: The latest time a header may name: the end of year 9999.
-TIME_MAX: Final = 253_402_300_799_999
 
 
 def make_header(

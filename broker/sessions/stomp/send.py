@@ -247,8 +247,7 @@ class Sends:
         wanted = next((t for t in (asked, stated, query.routing_type) if t is not None), None)
         header = make_header(headers, wanted, self._format, now=now, user=access.user, origin=destinations.origin)
         address, queue = self._engine.destination(name, wanted, access=access, asked=query.asked)
-        header.address = address.name
-        header.expiration, header.expiry_source = address.settings.expiration(header.expiration, header.timestamp)
+        address.receive(header, header.expiration, now)
         return _Run(key, address, queue, wanted, header, tx, headers)
 
     def may_be_refused(self) -> bool:
