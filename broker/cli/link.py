@@ -69,6 +69,7 @@ def show(name: str, output: OutputFormat, **where: Any) -> None:
         "urls": ", ".join(answer["urls"]),
         "connected to" if answer["connected"] else "last tried": answer["remote"],
         "broker": answer["peer"],
+        "client identifier": answer["client_id"],
         "enabled": answer["enabled"],
         "failed attempts": answer["attempts"] or "",
         "next attempt": time_shown(answer["retry_at"]),

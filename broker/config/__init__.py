@@ -14,13 +14,14 @@ from broker.config.links import LinkSection, RemoteQueueSection, SendSection, To
 from broker.config.load import load
 from broker.config.model import Config, Reload
 from broker.config.problems import ConfigError, Problem
-from broker.config.sections import JournalSection, LimitsSection, TelemetrySection
+from broker.config.sections import BrokerSection, JournalSection, LimitsSection, TelemetrySection
 from broker.config.security import SecuritySetting
 
 __all__ = [
     "AddressSection",
     "AddressSetting",
     "AmqpAcceptor",
+    "BrokerSection",
     "Config",
     "ConfigError",
     "JournalSection",

@@ -36,19 +36,6 @@ def link_problems(config: Config) -> Iterator[Clash]:
     yield from _twice(config)
 
 
-def doubts(config: Config) -> Iterator[Clash]:
-    """Warn of bridges of a broker without a name of its own: two brokers may take an MQTT session from each other."""
-    if "name" in config.broker.model_fields_set:
-        return
-    for name, link in config.links.items():
-        if link.speaks_mqtt:
-            fix = (
-                f"the other broker knows this one as {config.broker.name}.{name}: another broker that has the default"
-                " name, too, would take its session, and messages would be lost. Give this one a name of its own"
-            )
-            yield Clash(("broker.name", f"links.{name}"), config.broker.name, fix)
-
-
 def _named(key: str, name: str, link: LinkSection) -> Iterator[Clash]:
     routes = (*link.send, *link.receive, *link.remote_queues, *link.topics, *link.mqtt)
     for each in (name, *routes):

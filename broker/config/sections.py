@@ -39,7 +39,7 @@ class BrokerSection(Section):
     """The broker as a whole."""
 
     name: Annotated[str, Field(min_length=1, max_length=255)] = "bartleby"
-    """The broker's name in logs, metrics, the CONNECTED frame and at other brokers; bridges need one of their own."""
+    """The broker's name in logs, metrics, the CONNECTED frame and at other brokers."""
     data_directory: Annotated[Path, Field(strict=False)] = Path("./var")
     """The directory of journal, users and token; a relative path starts at the working directory."""
     audit_reports: Annotated[Path, Field(strict=False)] = Path("/var/lib/bartleby-audit/reports")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from broker import __version__, clock
-from broker.config import Config, LinkSection, RemoteQueueSection, SendSection, TopicsSection
+from broker.config import BrokerSection, Config, LinkSection, RemoteQueueSection, SendSection, TopicsSection
 from broker.engine.model.message import RoutingType
 from broker.engine.model.report import Report
 from broker.net.dialer import Dialer, Endpoint, LinkSession
@@ -154,7 +154,9 @@ class LinkSessions:
         Call within a tick, after the MQTT sessions are restored and before a client connects.
         """
         shared = Shared(Role.CLIENT, self._mqtt_limits)
-        self._bridges = bridges(self._tick, self._mqtt_sessions, self._links, shared, self._config.broker.name)
+        name = self._config.broker.name
+        unique = name != BrokerSection().name
+        self._bridges = bridges(self._tick, self._mqtt_sessions, self._links, shared, name, unique=unique)
 
     def __call__(self, transport: Transport, link: Link, number: int, peer: Peer) -> LinkSession:
         """Return the session of a connection that a link has opened."""

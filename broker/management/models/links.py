@@ -54,6 +54,7 @@ class LinkShown(Shown):
     connected: bool = Field(description="Whether it is connected and logged in.")
     remote: str = Field(description="The URL that it uses or last used.")
     peer: str = Field(description="The other broker, as it identifies itself.")
+    client_id: str = Field(description="The client identifier of this broker at the other one; empty: over AMQP.")
     attempts: int = Field(description="Attempts to connect that have failed since the last success.")
     retry_at: int = Field(description="When it retries, while it is `retrying`; else 0.")
     error: ErrorText

@@ -42,6 +42,9 @@ TOPICS_REMEMBERED_MAX: Final = 1_024
 #: Their characters, so that the longest topics, which are no addresses here, do not cost more.
 CHARS_REMEMBERED_MAX: Final = 256 << 10
 
+#: Hexadecimal digits of the journal's id in a client identifier: enough to tell brokers apart, and few to read.
+ID_DIGITS: Final = 8
+
 #: The versions that a link tries in turn, and whether it connects as a bridge: the next one if one is refused.
 VERSIONS_TRIED: Final = ((V5, False), (V311, True), (V311, False))
 
@@ -213,13 +216,14 @@ def _check_size(properties: bytes) -> None:
 class Bridge:
     """A link over MQTT, whether it is connected or not.
 
-    `name`: the client identifier of this broker at the other one.  `client_id`: that of the other end here.
+    `client_id`: the client identifier of the other end here.  `link.client_id`: that of this broker at the other one.
     """
 
-    def __init__(self, tick: Tick, sessions: MqttSessions, link: Link, codec: Shared, broker_name: str) -> None:
+    def __init__(
+        self, tick: Tick, sessions: MqttSessions, link: Link, codec: Shared, broker_name: str, *, unique: bool
+    ) -> None:
         self.link = link
         self.broker = broker_name
-        self.name = f"{broker_name}.{link.name}"
         self.client_id = LINK_SESSIONS + link.name
         self.routes = [BridgeRoute(each) for each in link.routes.values()]
         self.outgoing = {each.here.text: each for each in self.routes if each.route.settings.outward}
@@ -234,12 +238,27 @@ class Bridge:
         self._rude = False  # ... or hangs up on MQTT 5 although it is running
         self._reached = 0  # the earlier version that it accepted, while MQTT 5 is tried once more
         self.session = self._open()
+        link.client_id = self._identify(unique=unique)
 
     # -- the session -----------------------------------------------------------------------------------------------
 
     def client(self) -> Client:
         """Return the other end as a client."""
         return Client(self.client_id, unrestricted(self.client_id), self.link.remote, expiry=NEVER_EXPIRES)
+
+    def _identify(self, *, unique: bool) -> str:
+        """Return the client identifier of this broker at the other one.
+
+        If the broker's name is not `unique`, it has the journal's id too.  A session that exists is kept as it is.
+        """
+        other, broker = self.session.other, self.broker
+        assert other is not None, "a link's session has one"
+        if not unique:
+            if other.client_id:
+                return other.client_id
+            if not other.kept:  # else an earlier version has logged in with the name alone
+                broker = f"{broker}-{self.common.tick.engine.journal.broker_id.hex()[:ID_DIGITS]}"
+        return f"{broker}.{self.link.name}"
 
     def _open(self) -> ClientSession:
         away = self.client()
@@ -312,8 +331,10 @@ class Bridge:
             self._tried = 0
 
 
-def bridges(tick: Tick, sessions: MqttSessions, links: Links, codec: Shared, broker_name: str) -> dict[str, Bridge]:
-    """Return the bridges of all links over MQTT, by link name.
+def bridges(
+    tick: Tick, sessions: MqttSessions, links: Links, codec: Shared, broker_name: str, *, unique: bool
+) -> dict[str, Bridge]:
+    """Return the bridges of all links over MQTT, by link name; `unique`: no other broker has the broker's name.
 
     Ends the sessions of links that are no longer configured.  Call within a tick, after the sessions are restored and
     before any client connects.
@@ -325,4 +346,4 @@ def bridges(tick: Tick, sessions: MqttSessions, links: Links, codec: Shared, bro
             for subscription in list(session.subscriptions):
                 session.subscriptions.abandon(subscription.filter.text)
             sessions.end(session)
-    return {link.name: Bridge(tick, sessions, link, codec, broker_name) for link in wanted}
+    return {link.name: Bridge(tick, sessions, link, codec, broker_name, unique=unique) for link in wanted}

@@ -58,7 +58,7 @@ class BridgeRoutes:
         if not present:
             sessions.forget_other(self._session)
             other.filters.clear()
-        other.kept = True
+        other.kept, other.client_id = True, self._bridge.link.client_id
         other.filters = list(dict.fromkeys([*other.filters, *self._wanted()]))
         sessions.note(self._session)
 

@@ -183,6 +183,7 @@ class Link:
         self.since = now()
         self.error = ""
         self.error_at = 0
+        self.client_id = ""  # of this broker at the other one, over MQTT
         self.peer = ""  # the other broker's product and container id
         self.remote = ""  # its URL
         self.attempts = 0  # that have failed since the last success

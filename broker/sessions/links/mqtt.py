@@ -123,7 +123,7 @@ class MqttLinkSession(MqttEndpoint):
         self.codec.send(
             Connect(
                 version,
-                self._bridge.name,
+                self._link.client_id,
                 clean_start=not other.kept,  # a session that is unknown here would be another client's
                 keep_alive=seconds,
                 user_name=settings.user or None,

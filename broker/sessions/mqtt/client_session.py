@@ -46,22 +46,24 @@ from protocols.mqtt.topics import AddressSyntax
 class OtherEnd:
     """The session that the other end of a link has for this broker, which is its client.
 
-    `kept`: it exists, as this broker has logged in before.  `filters`: the topic filters that it may have.
+    `kept`: it exists, as this broker has logged in before.  `client_id`: under this identifier; empty if an earlier
+    version has stored it.  `filters`: the topic filters that it may have.
     """
 
     kept: bool = False
+    client_id: str = ""
     filters: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, object]:
         """Return the stored form."""
-        return {"kept": self.kept, "filters": self.filters}
+        return {"kept": self.kept, "client_id": self.client_id, "filters": self.filters}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, object]) -> OtherEnd:
         """Read the stored form."""
         filters = stored["filters"]
         assert isinstance(filters, list), "it was stored so"
-        return cls(bool(stored["kept"]), [str(each) for each in filters])
+        return cls(bool(stored["kept"]), str(stored.get("client_id", "")), [str(each) for each in filters])
 
 
 @dataclass(slots=True, eq=False)

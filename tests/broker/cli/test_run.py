@@ -182,22 +182,3 @@ def test_the_check_warns_if_dead_letters_would_be_removed(tmp_path: Path, text: 
     assert result.exit_code == 0
     told = f'warning: {file}: address-settings: no entry with match = "#" has a dead-letter-address: '
     assert (told in result.stderr) is warned
-
-
-@pytest.mark.parametrize(
-    ("name", "url", "warned"),
-    [
-        ("", "mqtt://two.example", True),
-        ("", "amqp://two.example", False),
-        ('[broker]\nname = "bartleby"\n', "mqtt://two.example", False),
-    ],
-)
-def test_the_check_warns_of_a_bridge_without_a_name_of_the_broker(
-    tmp_path: Path, name: str, url: str, warned: bool
-) -> None:
-    file = tmp_path / "broker.toml"
-    file.write_text(f'{name}[links.two]\nurl = "{url}"\n')
-    result = invoke("config", "check", "--config", str(file))
-    assert result.exit_code == 0
-    shown = f"warning: {file}: broker.name = bartleby: the other broker knows this one as bartleby.two: "
-    assert (shown in " ".join(result.stderr.split())) is warned

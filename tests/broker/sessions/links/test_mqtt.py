@@ -673,3 +673,48 @@ def test_hops_are_counted_over_bridges_and_amqp_links_together() -> None:
     [found] = reader.take()
     hops = [value for name, value in found.properties.get_all(USER_PROPERTY) if name == HOPS]
     assert [each.split()[0] for each in hops] == ["a", "b", "c"]
+
+
+def test_brokers_without_names_of_their_own_have_sessions_of_their_own() -> None:
+    b = SimBroker(configured())
+    there = client(b, "there", "sensors/#", qos=1)
+    brokers = [SimBroker(linked(name="bartleby", url="mqtt://b:1883", mqtt={"on": OUT}), seed=each) for each in (1, 2)]
+    both = [SimLinks(each, {"b": b}) for each in brokers]
+    for links in both:
+        links.run()
+    ids = [f"bartleby-{each.engine.journal.broker_id.hex()[:8]}.b" for each in brokers]
+    assert [links.link().client_id for links in both] == ids
+    assert all(b.accepting.mqtt_sessions.get(each) is not None for each in ids)
+    for each, links in zip(brokers, both, strict=True):
+        client(each, "here").publish("sensors/1", b"x", 1)
+        links.run()
+    assert got(there) == [("sensors/1", b"x")] * 2
+    assert all(links.link().connected for links in both)
+
+
+@pytest.mark.parametrize(
+    ("first", "stored", "then", "expected"),
+    [
+        ("bartleby", True, "bartleby", "bartleby-{id}.b"),
+        ("bartleby", False, "bartleby", "bartleby.b"),  # an earlier version has logged in
+        ("bartleby", True, "paris", "paris.b"),
+        ("paris", True, "london", "london.b"),
+        ("paris", True, "bartleby", "paris.b"),
+    ],
+)
+def test_a_session_there_stays_in_use(first: str, stored: bool, then: str, expected: str) -> None:
+    a = SimBroker(linked(name=first, url="mqtt://b:1883", mqtt={"on": OUT}))
+    links = SimLinks(a, {"b": SimBroker(configured())})
+    links.run()
+    session = a.accepting.mqtt_sessions.get(LINK_SESSIONS + "b")
+    assert session is not None
+    assert session.other is not None
+    assert session.other.kept
+    if not stored:
+        session.other.client_id = ""
+        links.do(a.accepting.mqtt_sessions.note, session)
+    a.files.crash()
+    config = linked(name=then, url="mqtt://b:1883", mqtt={"on": OUT})
+    again = SimLinks(SimBroker(config, files=a.files, seed=a.seed + 1, now=a.now), links.others)
+    again.run()
+    assert again.link().client_id == expected.format(id=a.engine.journal.broker_id.hex()[:8])
