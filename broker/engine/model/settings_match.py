@@ -40,9 +40,9 @@ class InvalidMatch(ValueError):
 
 
 class _WildcardMatch:
-    """A compiled pattern and its sort key."""
+    """A compiled pattern and its sort key.  `first`: the first word of all that it fits; None: that may be any."""
 
-    __slots__ = ("_any_words", "_fits_all", "_words", "fields", "order", "text")
+    __slots__ = ("_any_words", "_fits_all", "_words", "fields", "first", "order", "text")
 
     def __init__(self, text: str, fields: Fields, syntax: WildcardSyntax) -> None:
         characters = syntax.characters(text)
@@ -54,6 +54,7 @@ class _WildcardMatch:
         self._fits_all = len(characters) == 1 and self._any_words
         words = _words(text, syntax, any_words=self._any_words)
         self._words = [word_fits(word, syntax) for word in words]
+        self.first = None if self._fits_all or syntax.is_wildcard(words[0]) else words[0]
         length = -len(text) if self._any_words else 0
         self.order = (self._any_words, length, [word == syntax.single_word for word in words], len(text), text)
 
@@ -66,6 +67,10 @@ class _WildcardMatch:
         if more < 0 or (more > 0 and not self._any_words) or (more == 1 and not words[-1]):
             return False
         return all(fits(word) for fits, word in zip(own, words, strict=False))
+
+
+def _order(match: _WildcardMatch) -> tuple[bool, int, list[bool], int, str]:
+    return match.order
 
 
 def _words(text: str, syntax: WildcardSyntax, *, any_words: bool) -> list[str]:
@@ -103,6 +108,8 @@ class SettingsTable:
         "_exact",
         "_literal",
         "_markers",
+        "_of_any_first",
+        "_of_first",
         "_wildcards",
         "qualified",
         "syntax",
@@ -147,6 +154,13 @@ class SettingsTable:
         self._exact, self._literal = exact, literal
         self.qualified = any(FQQN_SEPARATOR in match for match in exact)  # queues may have settings of their own
         self._wildcards = sorted(wildcards.values(), key=lambda wildcard: wildcard.order)
+        self._of_first: dict[str, list[_WildcardMatch]] = {}
+        self._of_any_first: list[_WildcardMatch] = []
+        for each in self._wildcards:
+            if each.first is None:
+                self._of_any_first.append(each)
+            else:
+                self._of_first.setdefault(each.first, []).append(each)
         self._cache.clear()
 
     def resolve(self, name: str) -> Fields:
@@ -171,7 +185,11 @@ class SettingsTable:
             if candidate in self._literal:
                 layers.append((f"{self._markers[0]}{candidate}{self._markers[1]}", self._literal[candidate]))
         words = self.syntax.words(address)
-        layers += [(match.text, match.fields) for match in self._wildcards if match.fits(words)]
+        found = [match for match in self._of_any_first if match.fits(words)]
+        if words[0] in self._of_first:  # thousands of tenants have a match each
+            found += [match for match in self._of_first[words[0]] if match.fits(words)]
+            found.sort(key=_order)
+        layers += [(match.text, match.fields) for match in found]
         return layers
 
     def in_order(self) -> Iterator[tuple[str, Fields]]:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from broker.engine.model import settings_match
 from broker.engine.model.names import WildcardSyntax
 from broker.engine.model.settings_match import InvalidMatch, SettingsTable
+from tests.support.interpreted import interpreted
 
 DEFAULTS = {"dla": None, "max": 10, "delay": 0, "expiry": None}
 
@@ -163,6 +164,21 @@ def test_results_are_kept_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None
     small.resolve("c")
     assert small.resolve("b") is second
     assert small.resolve("a") is not first, "the oldest made room"
+
+
+@interpreted
+def test_an_address_is_compared_with_matches_of_its_first_word_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+    fits_before = settings_match._WildcardMatch.fits
+
+    def note(match: settings_match._WildcardMatch, words: list[str]) -> bool:
+        tried.append(match.text)
+        return fits_before(match, words)
+
+    monkeypatch.setattr(settings_match._WildcardMatch, "fits", note)
+    tenants = table("#", "*.a", *(f"tenant{number}.#" for number in range(1_000)))
+    assert [match for match, _ in tenants.matching("tenant7.a")] == ["*.a", "tenant7.#", "#"]
+    assert sorted(tried) == ["#", "*.a", "tenant7.#"]
 
 
 @pytest.mark.parametrize("matches", [["#.a"], ["a.#.b"], ["a##"], ["#a"], ["a", "a"], ["a.*", "a.*"], ["(a)", "(a)"]])
