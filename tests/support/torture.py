@@ -11,7 +11,7 @@ a point.  Some copies lose power again while they recover.
               moves, a purge, with cleaning, with retention or without
     paging    the same with addresses that page everything
     session   sessions and retained messages, copied forward by cleaning
-    pair      a whole broker whose journal is in a database: a change of it fails in one of the ways of
+    pair      a whole broker whose journal is in a database: some changes of it fail in the ways of
               `sim_database`, another broker takes over on a disk of its own, and then the first one, after a power loss
     fault     the journal again: an operation fails (EIO, ENOSPC, a short write; once or from then on), then the power
 
@@ -221,17 +221,17 @@ class PairScene(Scene):
         measured = SimDatabase(self.number)
         crash_work.attempt(self.files, config, measured)
         for _ in range(self.disks * 10):
-            fault = self.random.choice(FAULTS)
+            faults = [self.random.choice(("", *FAULTS)) for _ in range(self.random.choice((1, 1, 2, 3)))]
             self.operations = self.random.randrange(1, measured.changes + 1)
             shared = SimDatabase(self.number, fault_rate=self.random.choice((0.0, 0.0, 0.1)))
-            shared.plan(self.operations, fault)
+            shared.plan(self.operations, *faults)
             disk = SimFiles(self.number)
             try:
                 oracle = crash_work.attempt(disk, config, shared)
                 self._take_over(shared, disk, config, oracle)
             except Exception as wrong:
                 raise Wrong(
-                    f"{self.name} {self.number}: {fault} at change {self.operations}: {wrong!r}; to repeat it:"
+                    f"{self.name} {self.number}: {faults} from change {self.operations}: {wrong!r}; to repeat it:"
                     f" --scene {self.name} --number {self.number}"
                 ) from wrong
             self.points += 1
