@@ -99,6 +99,11 @@ EVENTS: Final[dict[str, Event]] = {
         "The system clock was set; running delays and timeouts keep their length.",
         "Keep the clock with a service that slews it (chrony, systemd-timesyncd).",
     ),
+    "config.changed": Event(
+        "warning",
+        "A queue has another filter or routing type in the configuration: it has them from now on, and its messages.",
+        "Nothing, if it was intended; messages that no longer match the filter stay until they are consumed or moved.",
+    ),
     "config.deleted": Event(
         "warning",
         "An address, queue or divert that is no longer in the configuration was deleted, with its messages.",

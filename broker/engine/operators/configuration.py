@@ -12,7 +12,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from broker.engine.delivery.subscribe import parse_selector
-from broker.engine.filter import Filter
 from broker.engine.model.attributes import NO_ATTRIBUTES, RequestedAttributes
 from broker.engine.model.errors import AlreadyInUse
 from broker.engine.model.message import RoutingType
@@ -68,7 +67,8 @@ class Configuration:
     ) -> Queue:
         """Make or change a queue of the configuration, with the attributes `asked`, and else those of its settings.
 
-        Raises AlreadyInUse if it exists with another address, routing type, durability or filter.
+        As in ActiveMQ Artemis, one that exists with another routing type or filter keeps its messages.  Raises
+        AlreadyInUse if it exists with another address or durability, or has consumers and another routing type.
         """
         filter = parse_selector(selector)
         queue = self._state.queues.get(name)
@@ -84,7 +84,11 @@ class Configuration:
                 configured=True,
                 attributes=attributes,
             )
-        _check_same(queue, address, routing_type, durable=durable, filter=filter)
+        else:
+            _check(queue, address, routing_type, durable=durable)
+            if alter.redefine(self._state, queue, routing_type, filter):
+                text = filter.text if filter else ""
+                self._state.report("config.changed", queue=name, routing_type=routing_type.name, filter=text)
         if not queue.configured:
             queue.configured = True
             if queue.durable:
@@ -127,19 +131,19 @@ class Configuration:
                 registry.delete_address(state, address)
 
 
-def _check_same(
-    queue: Queue, address: Address, routing_type: RoutingType, *, durable: bool, filter: Filter | None
-) -> None:
+def _check(queue: Queue, address: Address, routing_type: RoutingType, *, durable: bool) -> None:
     """Raises AlreadyInUse if a queue of the configuration exists and differs in what cannot be changed."""
-    compared = {
-        "address": (queue.address.name, address.name),
-        "routing-type": (queue.routing_type.name, routing_type.name),
-        "durable": (str(queue.durable).lower(), str(durable).lower()),
-        "filter": (queue.filter.text if queue.filter else "", filter.text if filter else ""),
-    }
-    for what, (present, wanted) in compared.items():
-        if present != wanted:
-            raise AlreadyInUse(
-                f"queue {queue.name} exists with {what} {present or 'unset'}, not {wanted or 'unset'}, which cannot be"
-                f" changed: configure it as it is, or delete it before you do (`bartleby queue delete {queue.name}`)"
-            )
+    name = queue.name
+    if queue.address is not address:
+        different = f"address {queue.address.name}, not {address.name}"
+    elif queue.durable is not durable:
+        different = f"durable {str(queue.durable).lower()}, not {str(durable).lower()}"
+    elif queue.routing_type is not routing_type and queue.consumers:
+        different = f"consumers and routing-type {queue.routing_type.name}, not {routing_type.name}"
+    else:
+        return
+    raise AlreadyInUse(
+        f"queue {name} exists with {different} as configured: configure it as it is and start the broker; then stop its"
+        f" consumers, move its messages (`bartleby queue move {name} TARGET`), delete it (`bartleby queue delete"
+        f" {name}`), and change the configuration"
+    )

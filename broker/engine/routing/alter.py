@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from broker.engine.filter import Filter
 from broker.engine.model.attributes import QueueAttributes, RequestedAttributes, with_requested
 from broker.engine.model.errors import AlreadyInUse
-from broker.engine.model.message import Message
+from broker.engine.model.message import Message, RoutingType
 from broker.engine.queues import consumer_lifecycle
 from broker.engine.queues.address import Address
 from broker.engine.queues.paging import depage
@@ -19,6 +20,7 @@ from broker.engine.queues.paging.admit import may_page
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
 from broker.engine.queues.types.kind import equip
+from broker.engine.routing import registry
 from broker.engine.routing.definitions import address_record, queue_record
 
 #: Attributes that change how a queue's messages relate to each other and to consumers.
@@ -86,6 +88,23 @@ def limit(state: State, queue: Queue, messages_max: int, *, drop_oldest: bool) -
         return
     queue.messages_max, queue.drop_oldest = messages_max, drop_oldest
     _define(state, queue)
+
+
+def redefine(state: State, queue: Queue, routing_type: RoutingType, filter: Filter | None) -> bool:
+    """Give a queue another routing type and filter, for messages to come; returns whether anything changed."""
+    text = filter.text if filter else ""
+    if queue.routing_type is routing_type and (queue.filter.text if queue.filter else "") == text:
+        return False
+    queue.filter = filter
+    if queue.routing_type is not routing_type:
+        assert not queue.consumers, "they have subscribed to one of the other type"
+        state.bindings.unbind(queue)
+        queue.routing_type = routing_type
+        state.bindings.bind(queue)
+        if routing_type not in queue.address.routing_types:
+            registry.add_routing_type(state, queue.address, routing_type)
+    _define(state, queue)
+    return True
 
 
 def change_no_local(state: State, queue: Queue, origin: str) -> None:

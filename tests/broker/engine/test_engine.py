@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from broker.engine.delivery import redelivery
-from broker.engine.model.errors import AlreadyInUse, InvalidSelector, NotFound, UnknownDelivery
+from broker.engine.model.errors import AlreadyInUse, InvalidSelector, NoQueue, NotFound, UnknownDelivery
 from broker.engine.model.message import RoutingType
 from broker.engine.queues.consumer import AckMode
 from store.journal import JournalLimits
@@ -213,17 +215,43 @@ def test_declared_twice_is_the_same_and_otherwise_a_contradiction(bench: Bench) 
     assert address.routing_types == {ANYCAST, MULTICAST}
     queue = engine.configuration.declare_queue(address, "q", ANYCAST, durable=True, selector="x = 'y'")
     assert engine.configuration.declare_queue(address, "q", ANYCAST, durable=True, selector="x = 'y'") is queue
-    for routing_type, durable, selector in (
-        (MULTICAST, True, "x = 'y'"),
-        (ANYCAST, False, "x = 'y'"),
-        (ANYCAST, True, ""),
-    ):
-        with pytest.raises(AlreadyInUse):
-            engine.configuration.declare_queue(address, "q", routing_type, durable=durable, selector=selector)
-    with pytest.raises(AlreadyInUse):
+    with pytest.raises(AlreadyInUse, match="q exists with durable true, not false"):
+        engine.configuration.declare_queue(address, "q", ANYCAST, durable=False, selector="x = 'y'")
+    with pytest.raises(AlreadyInUse, match="q exists with address a, not b"):
         engine.configuration.declare_queue(
             engine.configuration.declare("b", set()), "q", ANYCAST, durable=True, selector="x = 'y'"
         )
+
+
+@pytest.mark.parametrize(("routing_type", "selector"), [(ANYCAST, ""), (ANYCAST, "x = '2'"), (MULTICAST, "x = '1'")])
+def test_declared_with_another_filter_or_routing_type_it_keeps_its_messages(
+    bench: Bench, routing_type: RoutingType, selector: str
+) -> None:
+    """As in ActiveMQ Artemis: what is there stays, what comes is judged by the new one, also after a restart."""
+    bench.declare("q", "a", selector="x = '1'")
+    bench.sent("a", b"1", head=b"x:1\n")
+    bench.declare("q", "a", routing_type=routing_type, selector=selector)
+    reported = {"queue": "q", "filter": selector, "routing_type": routing_type.name}
+    assert bench.broker.reported("config.changed") == [reported]
+    for again in (False, True):
+        if again:
+            bench = bench.restart()
+            bench.declare("q", "a", routing_type=routing_type, selector=selector)
+            assert bench.broker.reported("config.changed") == []
+        for x in (b"1", b"2"):
+            with suppress(NoQueue):
+                bench.sent("a", x, head=b"x:%b\n" % x, routing_type=routing_type)
+    queue = bench.queue("q")
+    assert (queue.routing_type, queue.filter.text if queue.filter else "") == (routing_type, selector)
+    taken = {"": [b"1", b"1", b"2", b"1", b"2"], "x = '1'": [b"1", b"1", b"1"], "x = '2'": [b"1", b"2", b"2"]}
+    assert bench.bodies("q") == taken[selector]
+
+
+def test_a_routing_type_does_not_change_under_consumers(bench: Bench) -> None:
+    bench.declare("q", "a")
+    bench.take("a::q")
+    with pytest.raises(AlreadyInUse, match="q exists with consumers and routing-type ANYCAST, not MULTICAST"):
+        bench.declare("q", "a", routing_type=MULTICAST)
 
 
 def test_queues_by_name(bench: Bench) -> None:

@@ -132,10 +132,9 @@ def test_a_queue_that_cannot_be_made_as_written_says_why_and_holds_up_no_other()
     declare(bench.enter(), config, refused.append)
     bench.run()
     assert [str(each) for each in refused] == [
-        "queue a1 exists with filter unset, not x = 1, which cannot be changed: configure it as it is, or delete it"
-        " before you do (`bartleby queue delete a1`)",
-        "queue a2 exists with address a, not b, which cannot be changed: configure it as it is, or delete it"
-        " before you do (`bartleby queue delete a2`)",
+        "queue a2 exists with address a, not b as configured: configure it as it is and start the broker; then stop its"
+        " consumers, move its messages (`bartleby queue move a2 TARGET`), delete it (`bartleby queue delete a2`), and"
+        " change the configuration",
     ]
     assert {"a1", "a2", "a3", "b1"} <= set(bench.engine.queues)
     with pytest.raises(AlreadyInUse):
