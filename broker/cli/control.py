@@ -112,6 +112,8 @@ def resume_queue(name: str, output: OutputFormat, **where: Any) -> None:
 def set_attributes(name: str, attributes: tuple[str, ...], yes: bool, output: OutputFormat, **where: Any) -> None:
     """Change attributes of the queue NAME: `bartleby queue set orders ring-size=5 exclusive=true`.
 
+    A duration is a number of milliseconds, or has a unit: `delay-before-dispatch=5s` (ms, s, min, h, d).
+
     If the configuration has the queue, the next reload or start restores its configured attributes.
     """
     asked, remote = _asked(attributes), connect(**where)

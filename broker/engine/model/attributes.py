@@ -132,7 +132,8 @@ def _read(attribute: Described, text: str) -> object:
     number = int(text) if len(digits) <= 10 and digits.isascii() and digits.isdigit() else None
     low = row.low or 0
     if number is None or not low <= number <= NUMBER_MAX or (row.zero and not number):
-        raise ValueError(f"a number from {low} to {NUMBER_MAX}" + (" other than 0" if row.zero else ""))
+        number_of = "a number of milliseconds" if row.unit is Unit.MILLISECONDS else "a number"
+        raise ValueError(f"{number_of} from {low} to {NUMBER_MAX}" + (" other than 0" if row.zero else ""))
     return number
 
 

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, Field, create_model
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, create_model
 from pydantic_core import PydanticCustomError
 
+from broker.config.units import DURATION_UNITS, duration
 from broker.engine.model.attributes import ATTRIBUTES, NUMBER_MAX, QueueAttributes
 from broker.engine.model.message import RoutingType
 from broker.engine.model.row import Described, Unit, kebab
@@ -25,6 +26,12 @@ def _described(row_of: Described) -> str:
     return row_of.row.why if unit is Unit.NONE else f"{row_of.row.why}  In {unit.value}."
 
 
+def _described_asked(row_of: Described) -> str:
+    if row_of.row.unit is not Unit.MILLISECONDS:
+        return _described(row_of)
+    return f"{row_of.row.why}  In ms, or a text with a unit: {', '.join(DURATION_UNITS)}."
+
+
 def _schema_of(row_of: Described) -> Callable[[dict[str, Any]], None]:
     """Edits the JSON schema of an attribute: an omitted one follows the settings or stays, so it has no default."""
 
@@ -32,6 +39,9 @@ def _schema_of(row_of: Described) -> Callable[[dict[str, Any]], None]:
         schema.pop("default", None)
         if row_of.row.zero:
             schema["not"] = {"const": 0}
+        if row_of.row.unit is Unit.MILLISECONDS:
+            number = {name: schema.pop(name) for name in ("type", "minimum", "maximum")}
+            schema["anyOf"] = [number, {"type": "string", "pattern": f"^[0-9]+({'|'.join(DURATION_UNITS)})$"}]
 
     return change
 
@@ -76,6 +86,16 @@ def _other_than_zero(why: str) -> Any:
     return AfterValidator(check)
 
 
+def _milliseconds(value: object) -> object:
+    """Milliseconds of a number, or of a text with a unit as in the configuration."""
+    try:
+        return duration(value)
+    except ValueError:
+        units = '"500ms", "30s", "5min", "2h", "7d"'
+        why = f"must be milliseconds as a whole number, or a text with a unit: {units}"
+        raise PydanticCustomError("not-a-duration", "{why}", {"why": why}) from None
+
+
 def _asked_type(row_of: Described) -> Any:
     row = row_of.row
     if row_of.type is str:
@@ -83,6 +103,8 @@ def _asked_type(row_of: Described) -> Any:
     if row_of.type is not int:
         return row_of.type
     low, high = int(row.low or 0), NUMBER_MAX
+    if row.unit is Unit.MILLISECONDS:
+        return Annotated[int, Field(ge=low, le=high), BeforeValidator(_milliseconds)]
     if row.zero:
         return Annotated[int, Field(ge=low, le=high), _other_than_zero(row.zero)]
     return Annotated[int, Field(ge=low, le=high)]
@@ -95,7 +117,7 @@ def _asked_model(name: str, table: Iterable[Described], doc: str) -> type[Any]:
             Field(
                 default=each.default,
                 alias=kebab(each.name),
-                description=_described(each),
+                description=_described_asked(each),
                 json_schema_extra=_schema_of(each),
             ),
         )

@@ -39,10 +39,16 @@ async def test_set(broker: TestBroker, operator: Operator) -> None:
         ("ring-size", "give ATTRIBUTE=VALUE"),
         ("ring-size=0", "ring-size must not be 0"),
         ("ring-size=5 ring-size=6", "ring-size is given more than once"),
+        ("ring-size=5s", "ring-size must be a whole number"),
+        ("delay-before-dispatch=5m", 'must be milliseconds as a whole number, or a text with a unit: "500ms", "30s"'),
+        ("delay-before-dispatch=100d", "delay-before-dispatch must be at most 2147483647"),
     ):
         result = await operator.run("queue", "set", "orders", *wrong.split())
         assert result.exit_code == 2
         assert said in result.stderr
+    for said, meant in (("5s", 5_000), ("250", 250), ("2h", 7_200_000), ("-1", -1)):
+        answer = await operator.json("queue", "set", "orders", f"delay-before-dispatch={said}")
+        assert answer["attributes"]["delay-before-dispatch"] == meant
     shown = await operator.run("queue", "show", "orders")
     assert "attribute ring-size" in shown.stdout
 

@@ -68,6 +68,7 @@ def test_every_attribute_comes_from_the_settings_and_from_text(name: str) -> Non
         ("max-consumers", "\u0661", "max-consumers must be a number"),
         ("ring-size", "0", "other than 0"),
         ("consumers-before-dispatch", "-1", "a number from 0"),
+        ("delay-before-dispatch", "5s", "a number of milliseconds from -1"),
         ("last-value-key", "k" * (PROPERTY_NAME_CHARS_MAX + 1), "at most 255"),
         ("colour", "red", "queues have no attribute 'colour'; they have consumers-before-dispatch"),
     ],
