@@ -157,11 +157,11 @@ def _subscription(state: State, address: Address, filter: Filter | None, request
 
 def _check_subscriber(queue: Queue, request: SubscribeRequest) -> None:
     """Refuse to share a subscription between sessions and others: each would get a part of the messages."""
-    for consumer in queue.consumers:
-        if consumer.subscriber not in (None, request.subscriber):
-            session = consumer.subscriber is Subscriber.SESSION
-            whose = f"the session of client {consumer.client_id}" if session else "another subscriber"
-            raise AlreadyInUse(f"subscription {queue.name} belongs to {whose}: choose another name")
+    holder = next((each for each in queue.consumers if each.subscriber is not None), None)  # the others are alike
+    if holder is not None and holder.subscriber is not request.subscriber:
+        session = holder.subscriber is Subscriber.SESSION
+        whose = f"the session of client {holder.client_id}" if session else "another subscriber"
+        raise AlreadyInUse(f"subscription {queue.name} belongs to {whose}: choose another name")
 
 
 def _is_same(queue: Queue, address: Address, filter: Filter | None, no_local: str) -> bool:

@@ -105,7 +105,7 @@ def error(command: str, message: str, detail: str, headers: Headers) -> StompErr
 def refused(command: str, refusal: EngineError, headers: Headers) -> StompError:
     """Convert a refusal by the engine to an error about a frame."""
     text = str(refusal)
-    return error(command, text.partition(":")[0], text, headers)
+    return error(command, text.partition(": ")[0], text, headers)
 
 
 def routing_type(value: bytes | None, name: str, command: str, headers: Headers) -> RoutingType | None:

@@ -67,6 +67,11 @@ def test_but_not_while_amqp_has_it_for_itself(sim: SimWorld, first: str) -> None
         assert b"has its only consumer already" in refused(stomp(sim))
 
 
+def test_a_name_that_is_none_is_shown_whole(sim: SimWorld) -> None:
+    (error,) = stomp(sim, name="a::b").take("ERROR")
+    assert error.headers["message"].startswith("the queue name 'c.a::b' contains ::")
+
+
 # -- sessions of MQTT --------------------------------------------------------------------------------------------------
 
 
