@@ -117,10 +117,12 @@ class ClientSubscriptions:
         """
         consumer, state = subscription.attached, self._state
         queue = state.queues.get(subscription.name)
+        # With QoS 0 it has no queue without a consumer: one of its name is another subscriber's.
+        durable = queue is not None and queue.durable and subscription.qos > 0
         if subscription.shared or subscription.borrowed:
             if consumer is not None and not finishing:
                 self._consumers.close(consumer, redelivery.INTERRUPTED)
-        elif queue is not None and (consumer is not None or (queue.durable and not queue.consumers)):
+        elif queue is not None and (consumer is not None or (durable and not queue.consumers)):
             registry.delete_queue(state, queue)
         if subscription.shared:
             sharing = self.shares.get(subscription.name, {})

@@ -119,6 +119,28 @@ def test_a_session_takes_over_one_that_is_not_consumed(sim: SimWorld) -> None:
     assert b"the session of client c" in refused(stomp(sim))
 
 
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_session_ends_only_what_it_has(sim: SimWorld, crash: bool) -> None:
+    """With QoS 0 it has no queue while its client is away: one of that name is another subscriber's."""
+    session(sim, qos=0).disconnect()
+    stomp(sim).drop()
+    send(sim, b"1")
+    if crash:
+        sim.restart()
+    sim.connect("c", clean=True)
+    assert stomp(sim).bodies() == [b"1"]
+
+
+def test_nor_what_it_was_refused(sim: SimWorld) -> None:
+    session(sim, qos=0).disconnect()
+    client = stomp(sim)
+    reader = sim.connect("c", clean=False, expiry=FOR_EVER)
+    client.drop()
+    send(sim, b"1")
+    reader.unsubscribe("a/b")
+    assert stomp(sim).bodies() == [b"1"]
+
+
 def test_a_reader_of_a_session_s_queue_does_not_keep_the_session_from_it(sim: SimWorld) -> None:
     reader = session(sim, qos=0)
     watcher = sim.broker.connect()
