@@ -61,8 +61,6 @@ class ClientSubscriptions:
         existing = state.queues.get(subscription.name)
         if not subscription.borrowed:
             durable = subscription.shared or (client.lasting and subscription.qos > 0)
-            if existing is not None and not subscription.shared:
-                alter.change_no_local(state, existing, subscription.origin)
             request = replace(
                 request,
                 routing_type=RoutingType.MULTICAST,
@@ -136,7 +134,10 @@ class ClientSubscriptions:
 
     def _update_durable_only(self, subscription: ClientSubscription) -> None:
         """Set whether the subscription's queue accepts only durable messages."""
-        queue, client = self._state.queues.get(subscription.name), subscription.client
+        client, consumer = subscription.client, subscription.attached
+        queue = consumer.queue if consumer is not None else None
+        if subscription.shared:
+            queue = self._state.queues.get(subscription.name)
         if queue is None or subscription.borrowed or (queue.durable_only and not client.connected):
             return
         clients = self.shares.get(subscription.name) or {client.id: client}

@@ -29,7 +29,7 @@ from broker.engine.queues.consumer import AckMode, Subscriber
 from broker.engine.queues.consumer_lifecycle import check_room
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
-from broker.engine.routing import destinations, registry
+from broker.engine.routing import alter, destinations, registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +118,11 @@ def _subscription(state: State, address: Address, filter: Filter | None, request
         if queue.consumers and (request.exclusive or queue.consumers[0].exclusive):
             raise AlreadyInUse(f"subscription {name} has its only consumer already")
         different = differences(queue.attributes, request.asked)
-        if _is_same(queue, address, filter, request.no_local) and not different:
+        session = request.subscriber is Subscriber.SESSION  # it may change its no-local
+        if _is_same(queue, address, filter, queue.no_local if session else request.no_local) and not different:
             check_room(name, queue.attributes, len(queue.consumers))
+            if session:
+                alter.change_no_local(state, queue, request.no_local)
             return queue
         if queue.consumers or not request.renewable:
             moved = queue.address is not address

@@ -9,6 +9,9 @@ import pytest
 from broker.engine.model.errors import InvalidName
 from broker.engine.model.message import RoutingType
 from broker.engine.operators.administration import NewQueue
+from protocols.mqtt.limits import Limits
+from protocols.mqtt.packets import Subscription
+from protocols.mqtt.topics import parse_topic_filter
 from tests.simulation.world import held
 from tests.support.amqp_client import AmqpSim
 from tests.support.mqtt_client import MqttClient
@@ -139,6 +142,36 @@ def test_nor_what_it_was_refused(sim: SimWorld) -> None:
     send(sim, b"1")
     reader.unsubscribe("a/b")
     assert stomp(sim).bodies() == [b"1"]
+
+
+@pytest.mark.parametrize("no_local", [False, True])
+def test_nor_does_it_change_what_it_was_refused(sim: SimWorld, no_local: bool) -> None:
+    client = stomp(sim, **{"no-local": "true"} if not no_local else {})
+    reader = sim.connect("c", clean=False, expiry=FOR_EVER)
+    wanted = Subscription(parse_topic_filter("a/b", Limits()), qos=1, no_local=no_local)
+    assert reader.subscribe(wanted) == [0x83]
+    assert sim.broker.engine.queue("c.a.b").no_local == ("" if no_local else "c")
+    reader.publish("a/b", b"from c", qos=1)
+    assert client.bodies() == ([b"from c"] if no_local else [])
+
+
+def test_an_idle_subscription_does_not_make_another_s_queue_refuse_anything(sim: SimWorld) -> None:
+    """While a session is away, its queue takes only durable messages; this one is not its queue."""
+    session(sim, qos=0).disconnect()
+    client = stomp(sim)
+    sim.connect("c", clean=False, expiry=FOR_EVER).disconnect()
+    sim.broker.connect().send("/topic/a.b", b"not durable")
+    assert client.bodies() == [b"not durable"]
+
+
+def test_a_session_that_takes_over_may_want_no_local(sim: SimWorld) -> None:
+    stomp(sim).drop()
+    send(sim, b"1")
+    reader = sim.connect("c", clean=False, expiry=FOR_EVER)
+    wanted = Subscription(parse_topic_filter("a/b", Limits()), qos=1, no_local=True)
+    assert reader.subscribe(wanted) == [1]
+    reader.publish("a/b", b"own", qos=1)
+    assert reader.payloads() == [b"1"]
 
 
 def test_a_reader_of_a_session_s_queue_does_not_keep_the_session_from_it(sim: SimWorld) -> None:
