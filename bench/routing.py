@@ -31,6 +31,7 @@ from broker.engine.engine import Engine
 from broker.engine.model.access import UNRESTRICTED
 from broker.engine.model.message import RoutingType
 from broker.engine.routing import registry
+from broker.sessions.reading import Reading
 from broker.sessions.stomp.headers import Prefixes
 from broker.sessions.stomp.send import Sends
 from broker.sessions.stomp.temporary import Destinations
@@ -152,13 +153,18 @@ def _fail(error: Exception) -> None:
     raise error
 
 
-class _Producer:
-    """A producer that is never stopped."""
+class _Connection:
+    """A connection that is never stopped."""
 
-    transport = None
+    def pause_reading(self) -> None:
+        """See Readable."""
 
-    def unblock(self) -> None:
-        """See Producer."""
+    def resume_reading(self) -> None:
+        """See Readable."""
+
+    def guarded(self, call: Callable[..., None]) -> Callable[..., None]:
+        """See ErrorBoundary."""
+        return call
 
 
 def seconds(engine: Engine, names: Iterator[str], messages: int, *, binding: bool) -> float:
@@ -169,8 +175,9 @@ def seconds(engine: Engine, names: Iterator[str], messages: int, *, binding: boo
     codec.send_connected("1.2", ())
     destinations = Destinations(engine, Prefixes(), UNRESTRICTED, "")
     transactions, expect = Transactions(engine, 0), codec.leads.expect
-    sends = Sends(engine, destinations, engine.formats[_FORMAT], transactions, lambda destination: None, expect)
-    producer = _Producer()
+    reading = Reading(_Connection(), _Connection())
+    format = engine.formats[_FORMAT]
+    sends = Sends(engine, reading, destinations, format, transactions, lambda destination: None, expect)
     wildcards = registry.create_address(engine._state, "made.#", {RoutingType.MULTICAST}) if binding else None
     frames = [
         b"SEND\ndestination:%b\ncontent-length:100\n\n%b\0" % (next(names).encode(), _BODY) for _ in range(messages)
@@ -186,7 +193,7 @@ def seconds(engine: Engine, names: Iterator[str], messages: int, *, binding: boo
         codec.receive_data(frame)
         for event in codec.events():
             sends.add(event)
-        sends.publish(producer)
+        sends.publish()
         if number % TICK_MESSAGES == TICK_MESSAGES - 1:
             engine.ticks.end()
     spent = getrusage(RUSAGE_SELF).ru_utime - start

@@ -65,6 +65,13 @@ class Confirmations(Generic[Item]):
         else:
             self._waiting.append((ticket, [item]))
 
+    def follow(self, item: Item) -> None:
+        """Send an item after everything that waits for the disk, at once if nothing does."""
+        if self._waiting:
+            self._waiting[-1][1].append(item)
+        else:
+            self._say_now([item])
+
     def durable(self, number: int) -> None:
         """Send what waited for ticks up to this one: they are on disk."""
         while self._waiting and self._waiting[0][0] <= number:

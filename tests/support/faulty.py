@@ -25,16 +25,16 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 
 def _deliver() -> None:
-    from broker.sessions.stomp.subscribe import Subscriptions
+    from broker.sessions.stomp.delivery import Subscription
 
-    original = Subscriptions.deliver
+    original = Subscription.deliver
 
-    def deliver(self: Subscriptions, consumer: Any, messages: Any) -> None:
+    def deliver(self: Subscription, consumer: Any, messages: Any) -> None:
         if any(message.body == b"poison" for message in messages):
             raise RuntimeError("planted")
         original(self, consumer, messages)
 
-    Subscriptions.deliver = deliver  # type: ignore[method-assign]
+    Subscription.deliver = deliver  # type: ignore[method-assign]
 
 
 def _move() -> None:

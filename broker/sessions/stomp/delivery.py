@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.engine import AckMode, Consumer, DeliveryOutcome, Engine, LargeBody, Queue, Stream
-from broker.engine.model.message import Body, Message, MessageHeader
+from broker.engine import AckMode, Consumer, DeliveryOutcome, Engine, LargeBody, Queue, Stream, SubscribeRequest
+from broker.engine.model.message import Body, Message, MessageHeader, size_of
 from broker.sessions.amqp.format import AMQP_FORMAT
 from broker.sessions.contents import Joined, joined
 from broker.sessions.convert import (
@@ -27,7 +27,9 @@ from broker.sessions.convert import (
 from broker.sessions.mqtt.format import MQTT_FORMAT
 from broker.sessions.stomp.format import STOMP_FORMAT, head_for_version, says_length
 from broker.sessions.stomp.headers import message_common
+from broker.sessions.stomp.port import Port
 from protocols.amqp.message import DATA, encode_section
+from protocols.stomp.errors import StompError
 from protocols.stomp.frames import END
 from protocols.stomp.headers import escape
 from protocols.stomp.output import Output
@@ -149,25 +151,47 @@ def _length_line(head: bytes, body: Body | Joined | Stream) -> bytes:
 
 
 class Subscription(Rendering):
-    """One SUBSCRIBE and its consumer; `durable`: the name of its durable subscription, if any."""
+    """One SUBSCRIBE and its consumer, whose Sink it is.  Raises EngineError.
 
-    __slots__ = ("consumer", "durable")
+    `durable`: the name of its durable subscription, if any.  `unflushed` are the connection's consumers with ack:auto
+    that have deliveries which the operating system has not accepted yet.
+    """
+
+    __slots__ = ("_port", "_unflushed", "consumer", "durable")
 
     def __init__(
-        self,
-        id: bytes,
-        consumer: Consumer,
-        prefix: str,
-        version: str,
-        *,
-        replies: ReplyPrefixes,
-        durable: str = "",
+        self, port: Port, id: bytes, request: SubscribeRequest, prefix: str, unflushed: dict[Consumer, None]
     ) -> None:
-        acknowledged = consumer.ack_mode is not AckMode.AUTO
-        number = b"%d" % consumer.id
-        super().__init__(id, number, consumer.queue, prefix, version, replies=replies, acknowledged=acknowledged)
-        self.consumer = consumer
-        self.durable = durable
+        self._port = port
+        self._unflushed = unflushed
+        self.consumer = consumer = port.engine.consumers.subscribe(self, request)
+        queue, acknowledged = consumer.queue, consumer.ack_mode is not AckMode.AUTO
+        replies, version = port.options.prefixes.of_replies, port.codec.version
+        super().__init__(id, b"%d" % consumer.id, queue, prefix, version, replies=replies, acknowledged=acknowledged)
+        self.durable = request.name if queue.is_subscription and queue.name == request.name else ""
+
+    @property
+    def transport(self) -> object:
+        return self._port.transport
+
+    def journals_deliveries(self, consumer: Consumer) -> bool:
+        """Return False: the session writes no records for deliveries."""
+        return False
+
+    def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
+        """Send messages as MESSAGE frames."""
+        port = self._port
+        for message, why in self.encode(port.codec.output, messages):
+            port.unsendable.add(consumer, message, why)
+        if not self.acknowledged:
+            self._unflushed[consumer] = None
+        port.sent(size_of(messages))
+        if port.codec.output.streaming:
+            port.window.close()
+
+    def consumer_closed(self, consumer: Consumer, reason: str) -> None:
+        """End the connection: the engine closed the consumer, which STOMP can only report with an ERROR."""
+        self._port.fail_with(StompError("subscription closed", reason, None))
 
     def close(self, engine: Engine, how: DeliveryOutcome) -> None:
         """End the subscription."""

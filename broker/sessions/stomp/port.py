@@ -1,4 +1,4 @@
-"""The interface of a STOMP session to its receiver and its subscriptions; `session` implements it."""
+"""The interface of a STOMP session to what it consists of; `session` implements it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from protocols.stomp.errors import StompError
 
 
 class Port(BaseSession):
-    """A STOMP session as seen by its receiver and its subscriptions."""
+    """A STOMP session as its subscriptions and its uploads see it."""
 
     def __init__(
         self, tick: Tick, transport: Transport, options: Options, codec: StompConnection, connection_id: str, peer: Peer
@@ -29,3 +29,7 @@ class Port(BaseSession):
     @abstractmethod
     def proceed(self) -> None:
         """Continue after a large message has been processed."""
+
+    @abstractmethod
+    def owe(self, receipt: bytes) -> None:
+        """Send a receipt once everything so far, with the gathered sends, is processed and durable."""

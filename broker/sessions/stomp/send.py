@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from broker.engine import Address, Engine, Producer, Queue, Refusal, Send, Transaction
+from broker.engine import Address, Engine, Queue, Refusal, Send, Transaction
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Body, Format, Message, MessageHeader, RoutingType
 from broker.engine.model.query import split_query
+from broker.sessions.reading import Reading
 from broker.sessions.stomp.headers import (
     CONSUMED,
     GROUPING,
@@ -39,6 +40,9 @@ Key = tuple[bytes | bool | None, ...]
 
 #: Headers that keep a send from joining a run by the fast path.
 _DECIDING: Final = frozenset(CONSUMED | GROUPING | {b"reply-to"})
+
+#: The reason to stop reading while an address is full.
+_FULL: Final = "full"
 
 #: A header of every send: a run with this as `others` can be joined by none on the fast path.
 _DESTINATION: Final = frozenset({b"destination"})
@@ -112,15 +116,17 @@ class _Run(Send):
 
 
 class Sends:
-    """The SENDs of a connection that are not published yet.
+    """The SENDs of a connection that are not published yet; the producer that full addresses block.
 
-    `expect` is called with the beginning of sends that can join a run, `expect_reply` with temporary destinations to
-    which the peer expects answers.  `published` counts those published; after a refusal, those before it.
+    `expect` is called with the beginning of sends that can join a run, `expect_reply` with temporary destinations
+    without consumers to which the peer expects answers.  `published` counts those published; after a refusal, those
+    before it.
     """
 
     def __init__(
         self,
         engine: Engine,
+        reading: Reading,
         destinations: Destinations,
         format: Format,
         transactions: Transactions,
@@ -133,6 +139,7 @@ class Sends:
         self._expect = expect
         self._expect_reply = expect_reply
         self._format = format
+        self._reading = reading
         self._transactions = transactions
         self._runs: list[_Run] = []
         self._order: list[Message] | None = None  # messages of all runs in order of arrival; None with one run
@@ -210,7 +217,9 @@ class Sends:
         prefix, name, _ = self._destinations.split(reply_to.decode())
         frame.headers[b"reply-to"] = (prefix + name).encode()
         frame.lines = None
-        self._expect_reply(reply_to)
+        if not self._destinations.answered(reply_to.decode()):
+            self.publish_first()
+            self._expect_reply(reply_to)
 
     def check(self, frame: Frame) -> bool:
         """Check a SEND before its body has arrived.  Returns whether it is durable.
@@ -269,31 +278,38 @@ class Sends:
         """The messages of all runs in the order of arrival."""
         return self._runs[0].messages if self._order is None else self._order
 
-    def publish(self, producer: Producer) -> tuple[StompError | None, bool]:
-        """Publish what was gathered, up to the first refusal.  Returns that, if any, and whether to block the producer.
+    def publish(self) -> StompError | None:
+        """Publish what was gathered, up to the first refusal.  Returns that, if any.
 
         Sends after a refused one are not published; transactions are rolled back, since the connection ends.
         """
         if not self._runs:
-            return None, False
+            return None
         runs, order, arrived = self._runs, self._order, self._arrived
-        self.forget()
+        self._forget()
         failure: StompError | None = None
-        blocked = False
         counting = len(arrived)  # up to the first refusal
         for tx, own, messages in _by_transaction(runs, order):
             if failure is not None:
                 own, messages = _before(own, messages, arrived[:counting])
             if tx is None:
-                result = self._engine.publish(own, messages, producer=producer, stop=True)
-                refusals, blocked = result.refusals, result.blocked
+                result = self._engine.publish(own, messages, producer=self, stop=True)
+                refusals = result.refusals
+                if result.blocked:
+                    self._reading.stop(_FULL)
             else:
                 refusals = self._refused_in(tx, own, messages)
             if refusals:
                 counting = arrived.index(refusals[0].messages[0])
                 failure = _refused(refusals)
         self.published += counting
-        return failure, blocked
+        return failure
+
+    def publish_first(self) -> None:
+        """Publish what was gathered, before a frame that depends on it.  Raises StompError."""
+        failure = self.publish()
+        if failure is not None:
+            raise failure
 
     def _refused_in(self, tx: Transaction, own: list[_Run], messages: list[Message]) -> list[Refusal]:
         """Add messages to a transaction, all or none.  Returns the refusals."""
@@ -303,10 +319,32 @@ class Sends:
             return [Refusal(run, run.messages, error) for run in own]
         return []
 
-    def forget(self) -> None:
-        """Drop everything that is gathered: it is being published, or the connection is gone."""
+    def _forget(self) -> None:
+        """Drop everything that is gathered."""
         self._runs, self._order, self._certain = [], None, 0
         self._open.clear()
+
+    def commit(self, frame: Frame) -> None:
+        """Process a COMMIT.  Then a full address blocks the peer as if it had sent outside of a transaction.
+
+        Raises StompError, EngineError.
+        """
+        tx = self._transactions.commit(frame)
+        if any([self._engine.block_if_full(send.address, self) for send in tx.sends]):
+            self._reading.stop(_FULL)
+
+    @property
+    def transport(self) -> object:
+        return self._reading.transport
+
+    def unblock(self) -> None:
+        """Read again: a full address has room (see Producer)."""
+        self._reading.go(_FULL)
+
+    def abandon(self) -> None:
+        """Drop everything that is not published: the connection ends."""
+        self._engine.stop_waiting(self)
+        self._forget()
 
 
 def _refused(refusals: list[Refusal]) -> StompError:

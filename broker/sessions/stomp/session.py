@@ -1,8 +1,9 @@
 """A STOMP connection: frames become calls of the engine, deliveries become MESSAGE frames.
 
-`receiver` handles the messages that the client sends, `subscriptions` those that it gets.  A receipt means that the
-frame and everything before it on this connection is processed, and on disk where it concerns durable messages
-(`receipts`).
+`sends` gathers the messages that the client sends, and `large` one that arrives in parts; `subscriptions` send those
+that it gets.  A receipt means that the frame and everything before it on this connection is processed, and on disk
+where it concerns durable messages.  An ERROR is the last frame of a connection: it waits for the receipts before it, or
+else the client would repeat frames that were processed.
 """
 
 from __future__ import annotations
@@ -14,19 +15,21 @@ from typing import Any, Final, TypeVar
 from broker.engine import Unreadable, redelivery
 from broker.engine.model.access import NOT_LOGGED_IN, Identity
 from broker.engine.model.errors import EngineError
+from broker.sessions.confirmations import Confirmations
 from broker.sessions.login import Gate, Peer
 from broker.sessions.reading import LOGIN
 from broker.sessions.session import MOVED
 from broker.sessions.stomp import connect as stomp_connect
 from broker.sessions.stomp.acknowledge import Acknowledging
 from broker.sessions.stomp.connect import login_refused, report_error
+from broker.sessions.stomp.format import STOMP_FORMAT
 from broker.sessions.stomp.headers import Headers, Options, refused
 from broker.sessions.stomp.port import Port
-from broker.sessions.stomp.receipts import Receipts
-from broker.sessions.stomp.receive import Receiver
+from broker.sessions.stomp.send import Sends
 from broker.sessions.stomp.subscribe import Subscriptions
 from broker.sessions.stomp.temporary import Destinations
 from broker.sessions.stomp.transactions import Transactions
+from broker.sessions.stomp.upload import LargeSend
 from broker.sessions.tick import Tick, Transport
 from protocols.stomp.connection import StompConnection, negotiate
 from protocols.stomp.errors import StompError
@@ -66,13 +69,23 @@ class StompSession(Port):
         self._peer = peer
         self._logging_in = False  # CONNECT is not answered yet
         self._destinations = Destinations(engine, options.prefixes, no_access, connection_id)
-        self._receipts = Receipts(engine, self.codec)
+        #: Each with the number of SENDs before it; the last one may be an ERROR.
+        self._receipts: Confirmations[tuple[int, bytes | StompError]] = Confirmations(engine, self._confirm)
         self._ended = False  # the peer has closed its side
         self._leaving = False  # after DISCONNECT: close once its receipt is sent
         self.transactions = Transactions(engine, options.transactions_max)
         self.subscriptions = Subscriptions(self, self._destinations)
         self.acknowledging = Acknowledging(self, self.subscriptions, self.transactions)
-        self.receiver = Receiver(self, self._destinations, self.subscriptions, self.transactions, self._receipts)
+        self.sends = Sends(
+            engine,
+            self.reading,
+            self._destinations,
+            engine.formats[STOMP_FORMAT],
+            self.transactions,
+            self.subscriptions.expect_reply,
+            self.codec.leads.expect,
+        )
+        self.large = LargeSend(self, self.sends)
 
     # -- what the network calls ------------------------------------------------------------------------------------
 
@@ -102,7 +115,7 @@ class StompSession(Port):
 
     def process(self) -> None:
         """Process the frames that have arrived, then publish the gathered sends."""
-        codec, handlers, send = self.codec, _HANDLERS, self.receiver.sends.add
+        codec, handlers, send = self.codec, _HANDLERS, self.sends.add
         failure: StompError | None = None
         frame: Frame | None = None
         try:
@@ -113,19 +126,32 @@ class StompSession(Port):
                     else:
                         handlers[frame.command](self, frame)
                     if b"receipt" in frame.headers and frame.command not in _WITHOUT_RECEIPT:
-                        self._receipts.want(frame.headers[b"receipt"], sends=self.receiver.sends.gathered)
+                        self.owe(frame.headers[b"receipt"])
             failure = codec.error
         except StompError as wrong:
             failure = wrong
         except EngineError as refusal:
             assert frame is not None
             failure = refused(frame.command, refusal, frame.headers)
-        failure = self.receiver.publish() or failure
+        failure = self.sends.publish() or failure
+        if failure is not None:
+            published = self.sends.published
+            self._receipts.keep(lambda each: each[0] <= published)  # the next send was refused
         self._receipts.confirm(self)
         if failure is not None:
             self.fail_with(failure)
-        if self._ended and not (self.lost or self._leaving or self._logging_in or self.receiver.waiting):
+        if self._ended and not (self.lost or self._leaving or self._logging_in or self.large.waiting):
             self._depart()
+
+    def owe(self, receipt: bytes) -> None:
+        self._receipts.owed.append((self.sends.gathered, receipt))
+
+    def _confirm(self, receipts: list[tuple[int, bytes | StompError]]) -> None:
+        for _, receipt in receipts:
+            if isinstance(receipt, bytes):
+                self.codec.send_receipt(receipt)
+            else:
+                self.codec.send_error(receipt)
 
     def proceed(self) -> None:
         if not self.lost:
@@ -155,7 +181,7 @@ class StompSession(Port):
         self.tick.enter()
         self.report("body.unreadable", error=str(error))
         self.codec.abandon()
-        self._receipts.forget()
+        self._receipts.drop()
         self._leaving = True
         self.end(redelivery.INTERRUPTED if error.passing else redelivery.DISCONNECTED)
 
@@ -178,16 +204,16 @@ class StompSession(Port):
     def timed_out(self) -> None:
         """End: heart-beats have ceased."""
         self.report("connection.silent")
-        self._receipts.forget()
+        self._receipts.drop()
         self.end(redelivery.SILENT)
 
     def connection_lost(self) -> None:
-        self._receipts.forget()
+        self._receipts.drop()
         self.end(redelivery.DISCONNECTED)
 
     def fail(self, why: str, *, moved: bool = False) -> None:
         self.codec.discard()
-        self._receipts.forget()
+        self._receipts.drop()
         self.unsendable.forget()
         self.fail_with(stomp_connect.moved(why, self.options.failover) if moved else StompError("internal error", why))
 
@@ -196,7 +222,7 @@ class StompSession(Port):
         if self.lost:
             return
         report_error(self.report, failure)
-        self._receipts.end(failure)
+        self._receipts.follow((0, failure))
         self.touch()
         self.end(redelivery.DISCONNECTED)
 
@@ -207,7 +233,7 @@ class StompSession(Port):
         """Send an ERROR, the only way to end in STOMP.  Unacknowledged deliveries do not count as attempts."""
         short, default = ("connection closed" if why else "broker shutting down"), "The broker is shutting down."
         gone = stomp_connect.moved(MOVED, self.options.failover) if moved else StompError(short, why or default)
-        self._receipts.end(gone)
+        self._receipts.follow((0, gone))
         self.touch()
         self.end(redelivery.INTERRUPTED)
 
@@ -217,7 +243,8 @@ class StompSession(Port):
             return
         self.lost = True
         self.engine.connections.closed(self.id)
-        self.receiver.abandon()
+        self.sends.abandon()
+        self.large.abandon()
         self._give_up(how)
 
     def _give_up(self, how: redelivery.DeliveryOutcome) -> None:
@@ -273,7 +300,7 @@ def _after_sends(handle: Callable[[StompSession, Any], None]) -> Handler:
     """Wrap a handler so that earlier sends are published first: if one is refused, nothing behind it happens."""
 
     def publish_and_handle(session: StompSession, frame: Frame) -> None:
-        session.receiver.publish_first()
+        session.sends.publish_first()
         handle(session, frame)
 
     return publish_and_handle
@@ -283,8 +310,8 @@ def _after_doubtful_sends(handle: Callable[[StompSession, Any], None]) -> Handle
     """Wrap a handler as `_after_sends`, but let sends that cannot be refused gather: acknowledgements are frequent."""
 
     def publish_and_handle(session: StompSession, frame: Frame) -> None:
-        if session.receiver.sends.may_be_refused():
-            session.receiver.publish_first()
+        if session.sends.may_be_refused():
+            session.sends.publish_first()
         handle(session, frame)
 
     return publish_and_handle
@@ -294,15 +321,15 @@ def _after_doubtful_sends(handle: Callable[[StompSession, Any], None]) -> Handle
 _HANDLERS: Final[Handlers] = {
     "CONNECT": StompSession._on_connect,
     "STOMP": StompSession._on_connect,
-    "BEGUN": _after_sends(lambda session, begun: session.receiver.begin(begun)),
-    "PART": lambda session, part: session.receiver.part(part),
+    "BEGUN": _after_sends(lambda session, begun: session.large.begin(begun)),
+    "PART": lambda session, part: session.large.part(part),
     "SUBSCRIBE": _after_sends(lambda session, frame: session.subscriptions.subscribe(frame)),
     "UNSUBSCRIBE": _after_sends(lambda session, frame: session.subscriptions.unsubscribe(frame)),  # its queue may go
     "ACK": _after_doubtful_sends(lambda session, frame: session.acknowledging.ack(frame)),
     "ACKS": _after_doubtful_sends(lambda session, acks: session.acknowledging.acks(acks)),
     "NACK": _after_doubtful_sends(lambda session, frame: session.acknowledging.nack(frame)),
     "BEGIN": lambda session, frame: session.transactions.begin(frame),
-    "COMMIT": _after_sends(lambda session, frame: session.receiver.commit(frame)),
+    "COMMIT": _after_sends(lambda session, frame: session.sends.commit(frame)),
     "ABORT": _after_sends(lambda session, frame: session.transactions.abort(frame)),
     "DISCONNECT": _after_sends(lambda session, frame: session._depart()),
 }

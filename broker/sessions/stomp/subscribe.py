@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.engine import AckMode, Consumer, DeliveryOutcome, SubscribeRequest, redelivery
+from broker.engine import Consumer, DeliveryOutcome, SubscribeRequest, redelivery
 from broker.engine.model.access import Access
 from broker.engine.model.errors import EngineError, NotBrowsable
-from broker.engine.model.message import Message, size_of
 from broker.engine.model.query import split_query
 from broker.sessions.stomp.browse import Browser
 from broker.sessions.stomp.delivery import Subscription
@@ -28,7 +27,7 @@ from broker.sessions.stomp.headers import (
 )
 from broker.sessions.stomp.port import Port
 from broker.sessions.stomp.temporary import Destinations, is_temporary
-from protocols.stomp.errors import StompError, shown
+from protocols.stomp.errors import shown
 from protocols.stomp.frames import Frame
 
 _DURABLE_NAMES: Final = (b"durable-subscription-name", b"durable-subscriber-name", b"activemq.subscriptionName")
@@ -37,22 +36,17 @@ _NO_LOCALS: Final = (b"no-local", b"activemq.noLocal")
 
 
 class Subscriptions:
-    """The subscriptions and browsers of one connection; the engine's Sink."""
+    """The subscriptions and browsers of one connection."""
 
     def __init__(self, port: Port, destinations: Destinations) -> None:
         self._engine = port.engine
         self._port = port
         self._destinations = destinations
-        self._replies = port.options.prefixes.of_replies
         self._by_id: dict[bytes, Subscription | Browser] = {}
         self._by_number: dict[bytes, Subscription | Browser] = {}
         self._browsers = 0  # how many there have been
         self._showing: list[Browser] = []  # browsers that have not shown everything yet
-        self._automatic: dict[Consumer, None] = {}  # consumers with ack:auto and unflushed deliveries
-
-    @property
-    def transport(self) -> object:
-        return self._port.transport
+        self._unflushed: dict[Consumer, None] = {}  # see Subscription
 
     def subscribe(self, frame: Frame) -> None:
         """Process a SUBSCRIBE.  Raises StompError, EngineError."""
@@ -70,19 +64,17 @@ class Subscriptions:
         if boolean(headers, b"browser", "SUBSCRIBE", default=False):
             self._browse(id, request, prefix, headers)
             return
-        consumer = self._engine.consumers.subscribe(self, request)
+        subscription = Subscription(port, id, request, prefix, self._unflushed)
         if port.window.paused:
-            self._engine.consumers.pause(consumer)
-        queue = consumer.queue
-        durable = request.name if queue.is_subscription and queue.name == request.name else ""
-        self._add(Subscription(id, consumer, prefix, port.codec.version, replies=self._replies, durable=durable))
+            self._engine.consumers.pause(subscription.consumer)
+        self._add(subscription)
 
     def _browse(self, id: bytes, request: SubscribeRequest, prefix: str, headers: Headers) -> None:
         self._browsers += 1
         number = b"b%d" % self._browsers  # no consumer has such a number
-        version = self._port.codec.version
+        replies, version = self._port.options.prefixes.of_replies, self._port.codec.version
         try:
-            browser = Browser(self._engine, request, id, number, prefix, version, replies=self._replies)
+            browser = Browser(self._engine, request, id, number, prefix, version, replies=replies)
         except NotBrowsable as topic:
             raise error("SUBSCRIBE", "invalid browser", str(topic), headers) from topic
         self._add(browser)
@@ -136,27 +128,12 @@ class Subscriptions:
         self._by_id.clear()
         self._by_number.clear()
 
-    def journals_deliveries(self, consumer: Consumer) -> bool:
-        """Return False: the session writes no records for deliveries."""
-        return False
-
-    def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
-        """Send messages for a subscription as MESSAGE frames."""
-        port = self._port
-        for message, why in self._by_number[b"%d" % consumer.id].encode(port.codec.output, messages):
-            port.unsendable.add(consumer, message, why)
-        if consumer.ack_mode is AckMode.AUTO:
-            self._automatic[consumer] = None
-        port.sent(size_of(messages))
-        if port.codec.output.streaming:
-            port.window.close()
-
     def flushed(self) -> None:
         """Acknowledge deliveries with ack:auto: the operating system has accepted them.  Then continue browsers."""
-        for consumer in self._automatic:
+        for consumer in self._unflushed:
             if not consumer.closed:
                 self._engine.consumers.acknowledge_all(consumer)
-        self._automatic.clear()
+        self._unflushed.clear()
         try:
             self._show()
         except EngineError as refusal:  # of the disk: the client must not take part of the messages for all
@@ -177,10 +154,6 @@ class Subscriptions:
         for subscription in self._by_id.values():
             if isinstance(subscription, Subscription):
                 (consumers.pause if paused else consumers.resume)(subscription.consumer)
-
-    def consumer_closed(self, consumer: Consumer, reason: str) -> None:
-        """End the connection: the engine closed a subscription, which STOMP can only report with an ERROR."""
-        self._port.fail_with(StompError("subscription closed", reason, None))
 
 
 def read_subscribe(

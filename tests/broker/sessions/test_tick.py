@@ -10,6 +10,7 @@ import pytest
 from broker.engine.delivery import dispatch
 from broker.engine.moves import dead_letter, move
 from broker.engine.queues import removal
+from broker.sessions.stomp.delivery import Subscription
 from broker.sessions.tick import APOLOGY
 from tests.simulation.world import everything, held, small
 from tests.support.amqp_client import AmqpSim
@@ -72,8 +73,9 @@ def test_a_session_that_fails_costs_its_connection(way: str) -> None:
 def test_a_session_that_fails_when_it_is_handed_messages_costs_its_connection() -> None:
     broker, other = loaded()
     victim = broker.connect()
-    victim.session.subscriptions.deliver = fail  # type: ignore[attr-defined]
-    victim.subscribe("/queue/q")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Subscription, "deliver", fail)
+        victim.subscribe("/queue/q")
     check_lost(broker, victim, other)
     assert all(message.headers["redelivered"] == "true" for message in victim.messages())
 
@@ -82,8 +84,9 @@ def test_a_session_that_fails_when_it_is_handed_messages_costs_its_connection() 
 def test_its_client_hears_why() -> None:
     broker, _ = loaded()
     victim = broker.connect()
-    victim.session.subscriptions.deliver = fail  # type: ignore[attr-defined]
-    victim.subscribe("/queue/q")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Subscription, "deliver", fail)
+        victim.subscribe("/queue/q")
     [error] = victim.take("ERROR")
     assert error.headers["message"] == "internal error"
     assert APOLOGY.encode() in error.body
@@ -97,8 +100,8 @@ def test_its_client_hears_why() -> None:
 def test_a_consumer_that_fails_when_its_queue_is_deleted() -> None:
     broker, other = loaded()
     victim = broker.subscriber("/queue/q")
-    victim.session.subscriptions.consumer_closed = fail  # type: ignore[attr-defined]
-    with broker.turn():
+    with pytest.MonkeyPatch.context() as patch, broker.turn():
+        patch.setattr(Subscription, "consumer_closed", fail)
         broker.engine.delete_queue(broker.engine.queue("q"))
     assert victim.closed
     assert [fault["remote"] for fault in broker.reported("connection.failed")] == [victim.remote]
@@ -113,7 +116,7 @@ def test_a_producer_that_fails_when_it_may_go_on() -> None:
         producer.send("/queue/full", b"x", persistent="true")
         producer.send("/queue/full", b"x", persistent="true")
     assert (victim.reading, other.reading) == (False, False)
-    victim.session.receiver.unblock = fail  # type: ignore[attr-defined]
+    victim.session.sends.unblock = fail  # type: ignore[attr-defined]
     consumer.subscribe("/queue/full", ack="auto")
     assert (victim.closed, other.reading) == (True, True)
     assert [fault["remote"] for fault in broker.reported("connection.failed")] == [victim.remote]

@@ -375,7 +375,7 @@ def test_every_end_may_come_twice_and_in_any_order(client: SimClient, broker: Si
         client.session.connection_lost()
         client.session.flushed()
         assert isinstance(client.session, StompSession)
-        client.session.receiver.unblock()
+        client.session.sends.unblock()
         broker.run()
     assert not broker.engine.queue("a").consumers
     assert len(broker.engine.transactions) == 0
