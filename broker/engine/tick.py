@@ -1,7 +1,8 @@
 """The tick: does what is due, seals the journal entry, and releases what waited for earlier entries to be durable.
 
 In a tick the engine's driver calls `begin`, any number of verbs, and `end`.  When the journal announces that entries
-are durable, it calls `durable`.  Nothing here waits or sleeps; the time is read once a tick.
+are durable, it calls `durable`.  After either it tells those who wait for that (`confirmed`).  Nothing here waits or
+sleeps; the time is read once a tick.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class Ticks:
         self._watchers = watchers
         self._next_reap = state.now + state.limits.reaper_period
         self._reaping: Iterator[None] | None = None  # a scan in progress
+        self._more = False
+        self._confirmed: dict[Waiter, int] = {}
 
     @property
     def number(self) -> int:
@@ -58,14 +61,14 @@ class Ticks:
         """Report an exception that belongs to another connection than the one being served."""
         self._state.blame(transport, error)
 
-    def end(self) -> bool:
-        """Do what is due, serve the queues, seal the journal entry.  True if there is more to do at once."""
+    def end(self) -> None:
+        """Do what is due, serve the queues, seal the journal entry."""
         state = self._state
         more = self._run_due()
         settle_acknowledged(state)
         state.dirty.update(state.dirty_later)
         state.dirty_later.clear()
-        more |= self._apply_rules()
+        self._more = more | self._apply_rules()
         self._watchers.notifications.flush()
         dispatch.dispatch(state)
         self._seal()
@@ -74,7 +77,11 @@ class Ticks:
         # The disk may have been quicker than the tick: durability announced meanwhile is not announced again.
         if state.waiting and state.waiting[0].ticket <= state.journal.durable:
             self.durable(state.journal.durable)
-        return more or bool(state.dirty_later or state.dirty)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether another tick must follow the one that has ended at once."""
+        return self._more or bool(self._state.dirty_later or self._state.dirty)
 
     def _run_due(self) -> bool:
         state = self._state
@@ -147,7 +154,6 @@ class Ticks:
     def durable(self, ticket: int) -> None:
         """Release everything that waited for the journal to be durable up to `ticket`.  Call within a tick."""
         state = self._state
-        numbers: dict[Waiter, int] = {}
         while state.waiting and state.waiting[0].ticket <= ticket:
             work = state.waiting.popleft()
             for queue, messages in work.landing:
@@ -158,17 +164,17 @@ class Ticks:
                 tail_compaction.settled(chunk, rows)
             for held in work.held:
                 dispatch.release(state, held)
-            numbers |= dict.fromkeys(work.waiters, work.number)
-        for waiter, number in numbers.items():
-            try:
-                waiter.durable(number)
-            except BaseException as error:
-                state.blame(waiter.transport, error)
+            self._confirmed |= dict.fromkeys(work.waiters, work.number)
+
+    def confirmed(self) -> dict[Waiter, int]:
+        """The waiters to be told what is durable since the last call, each with the number of a tick."""
+        confirmed, self._confirmed = self._confirmed, {}
+        return confirmed
 
     def confirmation(self, waiter: Waiter) -> int:
         """The number of the tick that must be durable before everything done so far may be confirmed; 0 if none.
 
-        The waiter's `durable(number)` is called then.
+        The waiter is among `confirmed` then.
         """
         state = self._state
         settle_acknowledged(state)

@@ -106,15 +106,26 @@ class Tick:
         try:
             self.engine.journal.on_durable(ticket)
             self.engine.ticks.durable(ticket)
+            self._confirm()
         except BaseException as error:
             self.end_process(error)
+
+    def _confirm(self) -> None:
+        """Tell those who wait for the disk what is durable now."""
+        for waiter, number in self.engine.ticks.confirmed().items():
+            try:
+                waiter.durable(number)
+            except BaseException as error:
+                self._blame(waiter.transport, error)
 
     def end(self) -> None:
         """Complete the tick; begin another at once if there is more to do."""
         try:
             if not self._open:
                 self.engine.ticks.begin()
-            more = self.engine.ticks.end()
+            self.engine.ticks.end()
+            self._confirm()
+            more = self.engine.ticks.has_more
         except BaseException as error:
             self.end_process(error)
         self._open = False

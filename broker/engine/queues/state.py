@@ -7,11 +7,11 @@ entry; at its end the entry is sealed.  Four things wait until the entry is dura
                 once, see `arrival.stored`)
     carried     paged messages copied in the entry (cleaning), which can be read there
     held        deliveries journalled in the entry (strict mode), which are sent
-    waiters     sessions with confirmations to send, which are called
+    waiters     sessions with confirmations to send, which the engine's driver tells
 
 They are collected by tick and released in order (promise P1).
 
-The objects that the engine calls (sinks, waiters, producers) belong to connections.  An exception of such a call is
+The objects that the engine calls (sinks, producers) belong to connections.  An exception of such a call is
 caught there and passed to `blame`: it costs that connection, and the verb goes on.
 """
 
