@@ -67,10 +67,10 @@ def test_a_sleep_is_seen(text: str, seen: int) -> None:
 @pytest.mark.parametrize(
     ("text", "seen"),
     [
-        ("engine.destination(name, None)", 1),
-        ("engine.destination(name, None, access=self.access)", 0),
+        ("producers.destination(name, None)", 1),
+        ("producers.destination(name, None, access=self.access)", 0),
         ("SubscribeRequest(name)", 1),
-        ("engine.publish([Send(address, None, None, messages)])", 0),
+        ("Send(name, None, header)", 1),
     ],
 )
 def test_an_act_in_nobodys_name_is_seen(text: str, seen: int) -> None:

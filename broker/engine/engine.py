@@ -1,6 +1,7 @@
 """The broker without its sockets: the state, and the verbs on it, grouped by their users.
 
     ticks             the engine's driver: begin, end, durable
+    producers         clients that send: publish, attach, wait for room
     consumers         clients that consume: subscribe, settle, close
     transactions      sends and acknowledgements that happen together
     sessions          stored sessions, which a client finds again when it returns
@@ -14,13 +15,12 @@
     statistics        counters
     imports           loading an export into a broker that serves no clients yet
 
-Clients that send use the verbs of the engine itself.  Nothing here waits, sleeps or opens anything.  A verb that raises
-an EngineError has changed nothing.
+Nothing here waits, sleeps or opens anything.  A verb that raises an EngineError has changed nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from random import Random
 
 from broker.engine.client_sessions.client import SessionExpiry
@@ -30,7 +30,7 @@ from broker.engine.delivery.client_subscriptions import ClientSubscriptions
 from broker.engine.delivery.consumers import Consumers
 from broker.engine.delivery.transaction import Transactions
 from broker.engine.model.access import UNRESTRICTED, Access, Security
-from broker.engine.model.attributes import NO_ATTRIBUTES, RequestedAttributes
+from broker.engine.model.attributes import RequestedAttributes
 from broker.engine.model.errors import AlreadyInUse, NotBrowsable
 from broker.engine.model.limits import Limits
 from broker.engine.model.message import Format, Message, RoutingType
@@ -46,17 +46,14 @@ from broker.engine.operators.imports import Imports
 from broker.engine.operators.messages import QueueMessages
 from broker.engine.operators.statistics import Statistics
 from broker.engine.operators.tasks import Tasks
-from broker.engine.publish import publish, sending
+from broker.engine.publish.publish import Producers
 from broker.engine.publish.retained import Retained
 from broker.engine.publish.retained_feed import RetainedFeed
-from broker.engine.publish.send import PublishResult, Send
 from broker.engine.publish.system_topics import SystemTopics
-from broker.engine.queues import arrival
-from broker.engine.queues.address import Address, AttachedSender, Producer
+from broker.engine.queues.address import Address
 from broker.engine.queues.bodies import Uploads
 from broker.engine.queues.diverts import Divert
 from broker.engine.queues.queue import Queue
-from broker.engine.queues.removal import stop_waiting
 from broker.engine.queues.state import State
 from broker.engine.queues.tracer import Tracer
 from broker.engine.queues.usage import Usage
@@ -128,6 +125,7 @@ class Engine:
         )
         self.watchers = Watchers(state, self.sessions, self.transactions)
         self.dead_letter_rules = self.watchers.dead_letter_rules
+        self.producers = Producers(state)
         self.consumers = Consumers(state, self.sessions)
         self.subscriptions = ClientSubscriptions(state, self.consumers)
         self.operators = Administration(state, self.sessions)
@@ -170,75 +168,6 @@ class Engine:
     def trace(self, tracer: Tracer) -> None:
         """Report what happens to messages to a tracer from now on."""
         self._state.tracer = tracer
-
-    # -- sending ---------------------------------------------------------------------------------------------------
-
-    def publish(
-        self,
-        sends: Sequence[Send],
-        arrived: Sequence[Message] | None = None,
-        *,
-        producer: Producer | None = None,
-        stop: bool = False,
-    ) -> PublishResult:
-        """Accept the messages of these sends; `arrived` are all of them in order of arrival, None for a single send.
-
-        Refused messages do not hold up the rest, except with `stop`.
-        """
-        self._state.begin()
-        messages = sends[0].messages if arrived is None else arrived
-        return publish.publish(self._state, sends, messages, producer=producer, stop=stop)
-
-    def may_refuse(self, sends: Sequence[Send]) -> bool:
-        """Whether any message of these sends could be refused if they were published now."""
-        return publish.may_refuse(self._state, sends)
-
-    def check_routed(self, send: Send) -> None:
-        """Raises NoQueue if messages of a send would be refused for lack of a queue."""
-        sending.check_routed(self._state, send, send.messages)
-
-    def block_if_full(self, address: Address | None, producer: Producer) -> bool:
-        """Whether a producer must stop sending to an address (None: to any), until its `unblock` is called."""
-        return sending.block_if_full(self._state, address, producer)
-
-    def stop_waiting(self, producer: Producer) -> None:
-        """Forget a producer that has disconnected: it no longer waits for room."""
-        stop_waiting(self._state, producer)
-
-    def destination(
-        self,
-        name: str,
-        routing_type: RoutingType | None,
-        *,
-        access: Access = UNRESTRICTED,
-        asked: RequestedAttributes = NO_ATTRIBUTES,
-        attached: bool = False,
-    ) -> tuple[Address, Queue | None]:
-        """Where a send goes: the address, and the queue if the name is an FQQN.  Creates what is missing, if allowed.
-
-        Raises Denied, NotFound, InvalidName, RoutingTypeMismatch, AttributesDiffer.
-        """
-        return destinations.destination(self._state, name, routing_type, access=access, asked=asked, attached=attached)
-
-    def full_queue_name(self, addresses: Iterable[str], queue_name: str) -> str:
-        """`address::queue` for the first of these addresses that may have such a queue; empty: none may."""
-        return destinations.full_queue_name(self._state, addresses, queue_name)
-
-    def check_admitted(self, address: Address) -> None:
-        """Raises AddressFull if an address refuses messages now, see `arrival.check_admitted`."""
-        arrival.check_admitted(self._state, address)
-
-    def is_current(self, address: Address) -> bool:
-        """Whether `destination` would still find this address by its name."""
-        return destinations.is_current(self._state, address)
-
-    def attach_sender(self, address: Address, sender: AttachedSender) -> None:
-        """Notify a sender when the address, or a queue of it, is deleted by name; auto-delete spares the address."""
-        registry.attach_sender(self._state, address, sender)
-
-    def detach_sender(self, address: Address, sender: AttachedSender) -> None:
-        """Detach a sender; no effect if it is not attached."""
-        registry.detach_sender(self._state, address, sender)
 
     # -- consuming -------------------------------------------------------------------------------------------------
 

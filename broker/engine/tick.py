@@ -33,7 +33,8 @@ class Ticks:
         self._next_reap = state.now + state.limits.reaper_period
         self._reaping: Iterator[None] | None = None  # a scan in progress
         self._more = False
-        self._confirmed: dict[Waiter, int] = {}
+        #: The waiters to be told what is durable, each with the number of a tick.
+        self.confirmed: dict[Waiter, int] = {}
 
     @property
     def number(self) -> int:
@@ -164,11 +165,11 @@ class Ticks:
                 tail_compaction.settled(chunk, rows)
             for held in work.held:
                 dispatch.release(state, held)
-            self._confirmed |= dict.fromkeys(work.waiters, work.number)
+            self.confirmed |= dict.fromkeys(work.waiters, work.number)
 
-    def confirmed(self) -> dict[Waiter, int]:
-        """The waiters to be told what is durable since the last call, each with the number of a tick."""
-        confirmed, self._confirmed = self._confirmed, {}
+    def take_confirmed(self) -> dict[Waiter, int]:
+        """Return those to be told now, and forget them."""
+        confirmed, self.confirmed = self.confirmed, {}
         return confirmed
 
     def confirmation(self, waiter: Waiter) -> int:

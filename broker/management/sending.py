@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.engine import Address, Engine, Queue, Send
+from broker.engine.model.access import UNRESTRICTED
 from broker.engine.model.message import PRIORITY_DEFAULT, Message, MessageHeader, RoutingType
 from broker.sessions.stomp.format import STOMP_FORMAT
 
@@ -36,22 +37,22 @@ class Taken:
 def send(engine: Engine, name: str, outgoing: Outgoing) -> Taken:
     """Send to an address, or to a queue as ADDRESS::QUEUE; call within a tick.
 
-    Raises what `Engine.destination` raises, and the refusal of the address.
+    Raises what `Producers.destination` raises, and the refusal of the address.
     """
-    address, queue = engine.destination(name, outgoing.routing_type)
     header = MessageHeader(
-        address.name,
+        name,
         engine.formats[STOMP_FORMAT],
         durable=outgoing.durable,
         priority=outgoing.priority,
         timestamp=engine.now,
+        expiration=outgoing.expiration,
         scheduled=outgoing.scheduled,
         routing_type=outgoing.routing_type,
         user=outgoing.user,
     )
-    address.receive(header, outgoing.expiration, engine.now)
     message = Message(header, outgoing.head, outgoing.body)
     message.regroup()
-    sent = Send(address, queue, outgoing.routing_type, [message])
-    engine.publish([sent]).check()
-    return Taken(address, queue, message, sent.routed > 0)
+    sent = Send(name, outgoing.routing_type, message.header, access=UNRESTRICTED)
+    sent.messages.append(message)
+    engine.producers.publish([sent]).check()
+    return Taken(sent.address, sent.queue, message, sent.routed > 0)

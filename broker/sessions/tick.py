@@ -112,7 +112,7 @@ class Tick:
 
     def _confirm(self) -> None:
         """Tell those who wait for the disk what is durable now."""
-        for waiter, number in self.engine.ticks.confirmed().items():
+        for waiter, number in self.engine.ticks.take_confirmed().items():
             try:
                 waiter.durable(number)
             except BaseException as error:
@@ -123,9 +123,11 @@ class Tick:
         try:
             if not self._open:
                 self.engine.ticks.begin()
-            self.engine.ticks.end()
-            self._confirm()
-            more = self.engine.ticks.has_more
+            ticks = self.engine.ticks
+            ticks.end()
+            if ticks.confirmed:  # the disk was quicker than the tick
+                self._confirm()
+            more = ticks.has_more
         except BaseException as error:
             self.end_process(error)
         self._open = False

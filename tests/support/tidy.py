@@ -117,7 +117,7 @@ def asks(source: Source) -> list[str]:
 
 
 #: Calls of the engine on behalf of a peer: each needs the peer's access.
-_FOR_A_PEER: Final = frozenset({"SubscribeRequest", "browse", "delete_subscription", "destination"})
+_FOR_A_PEER: Final = frozenset({"Send", "SubscribeRequest", "browse", "delete_subscription", "destination"})
 
 
 def without_access(source: Source) -> list[str]:

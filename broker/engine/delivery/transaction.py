@@ -15,6 +15,7 @@ from broker.engine.delivery.redelivery import DeliveryOutcome
 from broker.engine.model import annotation
 from broker.engine.model.errors import TooLarge, TransactionClosed
 from broker.engine.model.message import Message, size_of
+from broker.engine.model.names import FQQN_SEPARATOR
 from broker.engine.moves import move
 from broker.engine.publish import publish, sending
 from broker.engine.publish.send import Send
@@ -23,6 +24,7 @@ from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import consume, removal_bytes_of, settle_acknowledged
 from broker.engine.queues.state import NO_WAY_BACK, State
+from broker.engine.routing import destinations
 from store.record import DeadLetterReason
 
 
@@ -181,7 +183,7 @@ class Transactions:
 def _check(state: State, transaction: Transaction) -> None:
     """Check what can be refused, and reserve room in the journal.  Raises the errors of `Transactions.commit`."""
     for send in transaction.sends:
-        send.find(state)
+        _find_again(state, send)
     need = sum([settlement.bytes_needed() for settlement in transaction.settlements])
     seen: set[tuple[int, bytes]] = set()
     for send in transaction.sends:
@@ -195,9 +197,17 @@ def _check(state: State, transaction: Transaction) -> None:
         arrival.reserve_bytes(state, need, essential=not transaction.sends)
 
 
+def _find_again(state: State, send: Send) -> None:
+    """Look up address and queue again; if deleted since, create them if allowed.  Raises EngineError."""
+    name, wanted = send.address.name, send.routing_type
+    if send.queue is not None:
+        name, wanted = f"{name}{FQQN_SEPARATOR}{send.queue.name}", send.queue.routing_type
+    send.address, send.queue = destinations.destination(state, name, wanted)
+
+
 def _perform(state: State, transaction: Transaction) -> None:
     for send, messages in publish.in_turn(state, transaction.sends, transaction.messages):
-        sending.publish(state, send, messages)
+        publish.publish_run(state, send, messages)
     if state.tracer is not None:
         publish.trace(state, state.tracer, transaction.messages)
     for settlement in transaction.settlements:

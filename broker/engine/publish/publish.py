@@ -1,7 +1,7 @@
 """Publishing: the only way in for messages from clients, wills, operators and the broker itself.
 
-The messages of one read are grouped into sends, one for each destination.  Each queue gets its messages in order of
-arrival, whatever their destinations.  There are three ways to ensure that, the cheapest first:
+The messages of one read are grouped into sends, one for each destination, which is found first.  Each queue gets its
+messages in order of arrival, whatever their destinations.  There are three ways to ensure that, the cheapest first:
 
     a send at a time     no queue gets messages of two sends that overlap (with `stop`: and none may be refused)
     together             otherwise, if all can be routed at once (`publish_multi`)
@@ -9,26 +9,133 @@ arrival, whatever their destinations.  There are three ways to ensure that, the 
 
 The result lists the refused messages; the others are accepted.  With `stop`, for a protocol whose client counts up to
 the first refusal, nothing that arrived after that one is accepted.
+
+A run to an address that only routes takes a short path if no message has a duplicate id (`duplicates`): it goes to the
+queues at once.  What else an address may do with messages is in `sending`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, groupby
+from typing import Final
 
+from broker.engine.model.access import Access
+from broker.engine.model.attributes import NO_ATTRIBUTES, RequestedAttributes
 from broker.engine.model.errors import AddressFull, DiskFull, EngineError, NoQueue
-from broker.engine.model.message import Message
+from broker.engine.model.message import Message, RoutingType, size_of
 from broker.engine.model.settings import AddressFullPolicy, PageFullPolicy
 from broker.engine.publish import publish_multi, sending
 from broker.engine.publish.send import PublishResult, Refusal, Send
-from broker.engine.queues import arrival
-from broker.engine.queues.address import Producer
+from broker.engine.queues import arrival, duplicates
+from broker.engine.queues.address import Address, AttachedSender, Producer
+from broker.engine.queues.paging import admit
 from broker.engine.queues.queue import Queue
+from broker.engine.queues.removal import stop_waiting
 from broker.engine.queues.state import State
 from broker.engine.queues.tracer import Tracer
+from broker.engine.routing import destinations, registry
+
+#: Policies by which a full address accepts no more messages.
+_NO_MORE: Final = frozenset((AddressFullPolicy.FAIL, AddressFullPolicy.DROP))
 
 #: Some messages of a send, to be published in their turn.
 Part = tuple[Send, list[Message]]
+
+
+class Producers:
+    """The verbs of clients that send."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def publish(
+        self,
+        sends: Sequence[Send],
+        arrived: Sequence[Message] | None = None,
+        *,
+        producer: Producer | None = None,
+        stop: bool = False,
+    ) -> PublishResult:
+        """Accept the messages of these sends; `arrived` are all of them in order of arrival, None for a single send.
+
+        Refused messages do not hold up the rest, except with `stop`.
+        """
+        state = self._state
+        lost = [send for send in sends if not _find(state, send)]
+        state.begin()
+        messages = sends[0].messages if arrived is None else arrived
+        return publish(state, sends, messages, producer=producer, stop=stop, lost=lost)
+
+    def find(self, send: Send) -> None:
+        """Find the destination of a send before it is published.  Raises the errors of `destination`."""
+        if not _find(self._state, send):
+            assert send.refusal is not None, "why there is none"
+            raise send.refusal
+
+    def may_refuse(self, sends: Sequence[Send]) -> bool:
+        """Whether any message of these sends could be refused if they were published now; looks at none of them."""
+        return not self._state.journal.has_spare or any([_may_refuse(self._state, send) for send in sends])
+
+    def check_routed(self, send: Send) -> None:
+        """Raises NoQueue if messages of a send, which is found, would be refused for lack of a queue."""
+        sending.check_routed(self._state, send, send.messages)
+
+    def check_admitted(self, send: Send) -> None:
+        """Raises AddressFull if the address of a send, which is found, refuses messages now."""
+        arrival.check_admitted(self._state, send.address)
+
+    def block_if_full(self, address: Address | None, producer: Producer) -> bool:
+        """Whether a producer must stop sending to an address (None: to any), until its `unblock` is called."""
+        return block_if_full(self._state, address, producer)
+
+    def stop_waiting(self, producer: Producer) -> None:
+        """Forget a producer that has disconnected: it no longer waits for room."""
+        stop_waiting(self._state, producer)
+
+    def destination(
+        self,
+        name: str,
+        routing_type: RoutingType | None,
+        *,
+        access: Access,
+        asked: RequestedAttributes = NO_ATTRIBUTES,
+    ) -> tuple[Address, Queue | None]:
+        """What a sender attaches to: an address, and the queue if the name is an FQQN.  Creates it, if allowed.
+
+        Raises Denied, NotFound, InvalidName, RoutingTypeMismatch, AttributesDiffer, DiskFull.
+        """
+        return destinations.destination(self._state, name, routing_type, access=access, asked=asked, attached=True)
+
+    def full_queue_name(self, addresses: Iterable[str], queue_name: str) -> str:
+        """`address::queue` for the first of these addresses that may have such a queue; empty: none may."""
+        return destinations.full_queue_name(self._state, addresses, queue_name)
+
+    def attach(self, address: Address, sender: AttachedSender) -> None:
+        """Notify a sender when the address, or a queue of it, is deleted by name; auto-delete spares the address."""
+        registry.attach_sender(self._state, address, sender)
+
+    def detach(self, address: Address, sender: AttachedSender) -> None:
+        """Detach a sender; no effect if it is not attached."""
+        registry.detach_sender(self._state, address, sender)
+
+
+def _find(state: State, send: Send) -> bool:
+    """Find the destination of a send, creating what is missing if allowed; returns whether there is one."""
+    if send.found or send.refusal is not None:
+        return send.found
+    address, queue = send.known, None
+    if address is None or not destinations.is_current(state, address):
+        wanted = send.made if send.made is not None and send.name not in state.addresses else send.routing_type
+        try:
+            address, queue = destinations.destination(state, send.name, wanted, access=send.access, asked=send.asked)
+        except EngineError as error:
+            send.refusal = error
+            return False
+    send.address, send.queue, send.found = address, queue, True
+    for header in send.headers():
+        address.receive(header, header.expiration, state.now)
+    return True
 
 
 def publish(
@@ -38,25 +145,48 @@ def publish(
     *,
     producer: Producer | None = None,
     stop: bool = False,
+    lost: Sequence[Send] = (),
 ) -> PublishResult:
-    """Accept the messages of these sends.
+    """Accept the messages of these sends, refuse those that are `lost`: they have no destination.
 
     `sends` are in the order of their first messages; `arrived` are the messages of all of them in order of arrival.
     With a `producer` the result says whether it must stop.
     """
     result = PublishResult()
+    everything = arrived
+    if lost:
+        result.refusals = [Refusal(send, send.messages, send.refusal) for send in lost if send.refusal is not None]
+        sends, arrived = _others(sends, arrived, result.refusals, stop=stop)
     try:
         parts = in_turn(state, sends, arrived, stop=stop)
     except DiskFull as error:
-        result.refusals = [Refusal(send, send.messages, error) for send in sends]
+        refused = [Refusal(send, send.messages, error) for send in sends]
+        result.refusals = refused if stop else result.refusals + refused
         parts = []
     for send, messages in parts:
-        left = _before(result.refusals[0].messages[0], arrived, messages) if result.refusals and stop else messages
+        left = _before(result.refusals[0].messages[0], everything, messages) if result.refusals and stop else messages
         if left and _publish_part(state, send, left, result, stop=stop) and producer is not None:
-            result.blocked |= sending.block_if_full(state, send.address, producer)
+            result.blocked |= block_if_full(state, send.address, producer)
     if state.tracer is not None:
-        trace(state, state.tracer, arrived, result.refusals)
+        trace(state, state.tracer, everything, result.refusals)
     return result
+
+
+def _others(
+    sends: Sequence[Send], arrived: Sequence[Message], refusals: list[Refusal], *, stop: bool
+) -> tuple[Sequence[Send], Sequence[Message]]:
+    """The sends that were not refused, and their messages.
+
+    With `stop` the messages behind the first refused one are taken out of their sends.
+    """
+    lost = {message for refusal in refusals for message in refusal.messages}
+    if stop:
+        del refusals[1:]  # sends are in the order of their first messages
+        lost.update(arrived[arrived.index(refusals[0].messages[0]) :])
+    for send in sends:
+        if send.found:
+            send.messages = [message for message in send.messages if message not in lost]
+    return [send for send in sends if send.found and send.messages], [each for each in arrived if each not in lost]
 
 
 def trace(state: State, tracer: Tracer, arrived: Sequence[Message], refusals: Sequence[Refusal] = ()) -> None:
@@ -111,7 +241,7 @@ def _may_be_refused(state: State, sends: Sequence[Send]) -> bool:
         for send in sends:
             sending.check(state, send.address)
             sending.check_routed(state, send, send.messages)
-            if sending.fills_up(state, send.address, send.messages):
+            if fills_up(state, send.address, send.messages):
                 return True
             if send.messages[0].header.durable:
                 need += sending.needed(send.address, send.messages)
@@ -122,12 +252,9 @@ def _may_be_refused(state: State, sends: Sequence[Send]) -> bool:
     return False
 
 
-def may_refuse(state: State, sends: Sequence[Send]) -> bool:
-    """Whether any message of these sends could be refused; looks at none of them, so it is cheap."""
-    return not state.journal.has_spare or any([_address_may_refuse(state, send) for send in sends])
-
-
-def _address_may_refuse(state: State, send: Send) -> bool:
+def _may_refuse(state: State, send: Send) -> bool:
+    if not _find(state, send):
+        return True
     settings = send.address.settings
     if settings.address_full_policy is AddressFullPolicy.FAIL or settings.page_full_policy is PageFullPolicy.FAIL:
         return True
@@ -154,12 +281,12 @@ def _before(wrong: Message, arrived: Sequence[Message], messages: list[Message])
 
 def _publish_part(state: State, send: Send, messages: list[Message], result: PublishResult, *, stop: bool) -> bool:
     """Publish messages of one send in order, as many at once as possible; returns whether any were accepted."""
-    singly = len(messages) > 1 and sending.fills_up(state, send.address, messages)
+    singly = len(messages) > 1 and fills_up(state, send.address, messages)
     left, at = messages, 0
     while at < len(left):
         run = left[at : at + 1] if singly else left[at:] if at else left
         try:
-            send.routed += sending.publish(state, send, run)
+            send.routed += publish_run(state, send, run)
         except NoQueue as unroutable:  # nothing changed: continue without those that no queue accepts
             lost = set(unroutable.messages)
             first = next(place for place in range(at, len(left)) if left[place] in lost)
@@ -175,8 +302,53 @@ def _publish_part(state: State, send: Send, messages: list[Message], result: Pub
     return at > 0
 
 
+def publish_run(state: State, send: Send, messages: list[Message]) -> int:
+    """Accept messages of a send, all or none; returns how many reached a queue, directly or by a divert.
+
+    A duplicate counts as if it had.  Raises AddressFull, DiskFull, NoQueue.
+    """
+    address = send.address
+    if address.extras is None and send.link_ids is None and not duplicates.may_have_ids(messages):
+        targets = state.candidates(address, send.queue, send.routing_type)
+        return arrival.publish(state, address, messages, targets, needs_queue=send.needs_queue)
+    return sending.publish(state, send, messages)
+
+
 def _refuse(result: PublishResult, refusal: Refusal, *, stop: bool) -> None:
     """Add a refusal.  With `stop` it replaces an earlier one: its messages arrived before those."""
     if stop:
         result.refusals.clear()
     result.refusals.append(refusal)
+
+
+def fills_up(state: State, address: Address, messages: list[Message]) -> bool:
+    """Whether some of these messages would fill the address, so that its policy refuses or drops the rest."""
+    if address.settings.address_full_policy not in _NO_MORE or address.full or state.usage.full:
+        return False
+    nbytes = size_of(messages)
+    return not (address.has_room(len(messages), nbytes) and state.usage.has_room(nbytes))
+
+
+def block_if_full(state: State, address: Address | None, producer: Producer) -> bool:
+    """Whether a producer must stop sending to an address; it is then entered to be unblocked once there is room.
+
+    Without an address it sends to any, and only a full disk stops it.
+    """
+    if address is None:
+        disk = state.usage.disk
+        if disk.full:
+            disk.waiting[producer] = None
+        return disk.full
+    if not address.full and not state.usage.full:
+        return False
+    policy = address.settings.address_full_policy
+    if policy is AddressFullPolicy.PAGE:
+        if not admit.cannot(state, address, state.bindings.targets(address)):
+            return False
+    elif policy is not AddressFullPolicy.BLOCK:
+        return False
+    if not address.blocked and not state.usage.disk.full:  # a full disk was reported already
+        state.report("address.full.blocking", address=address.name, bytes=address.size_bytes)
+    address.blocked[producer] = None
+    state.blocking[address] = None
+    return True

@@ -101,4 +101,4 @@ class RetainedFeed:
         if address is None:  # deleted since; retaining the message had created it
             address, _ = destinations.destination(state, header.address, RoutingType.MULTICAST)
         if queue.accepts(sent):
-            publish.publish(state, [Send(address, queue, None, [sent])], [sent]).check()
+            publish.publish(state, [Send.at(address, queue, None, [sent])], [sent]).check()

@@ -4,39 +4,91 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from broker.engine.model.access import UNRESTRICTED
+from broker.engine.model.attributes import NO_ATTRIBUTES
 from broker.engine.model.message import RoutingType
-from broker.engine.routing import destinations
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from broker.engine.model.access import Access
+    from broker.engine.model.attributes import RequestedAttributes
     from broker.engine.model.errors import EngineError
-    from broker.engine.model.message import Message
+    from broker.engine.model.message import Message, MessageHeader
     from broker.engine.queues.address import Address
     from broker.engine.queues.queue import Queue
-    from broker.engine.queues.state import State
 
 
 _ANYCAST_ONLY: Final = frozenset({RoutingType.ANYCAST})
 
 
 class Send:
-    """Messages in order of arrival; `queue` if their destination names one.
+    """Messages in order of arrival for the destination `name`: that of an address, or an FQQN.
+
+    `access` and `asked`: see `destinations.destination`.  `made` is the routing type of an address that is made for it,
+    whatever `routing_type` its messages are for.  `known` is the address as found before, which may be gone.  Once the
+    destination is found, `address` and `queue` (if the name is an FQQN) are what it refers to, and the headers are
+    complete.  If there is none, `refusal` says why.
 
     `link_ids` identify messages that another broker sends over a link: each is accepted once (see `duplicates`).
     `routed` counts those that reached a queue, once they are published.  Sessions derive classes from it for what they
     must remember of a send until then.
     """
 
-    __slots__ = ("address", "link_ids", "messages", "queue", "routed", "routing_type")
+    __slots__ = (
+        "access",
+        "address",
+        "asked",
+        "found",
+        "header",
+        "known",
+        "link_ids",
+        "made",
+        "messages",
+        "name",
+        "queue",
+        "refusal",
+        "routed",
+        "routing_type",
+    )
+
+    address: Address
+    queue: Queue | None
 
     def __init__(
-        self, address: Address, queue: Queue | None, routing_type: RoutingType | None, messages: list[Message]
+        self,
+        name: str,
+        routing_type: RoutingType | None,
+        header: MessageHeader,
+        *,
+        access: Access,
+        asked: RequestedAttributes = NO_ATTRIBUTES,
+        made: RoutingType | None = None,
+        known: Address | None = None,
     ) -> None:
-        self.address = address
-        self.queue = queue
+        self.name = name
         self.routing_type = routing_type
-        self.messages = messages
+        self.header = header
+        header.address = name
+        self.access = access
+        self.asked = asked
+        self.made = made
+        self.known = known
+        self.found = False
+        self.refusal: EngineError | None = None
+        self.messages: list[Message] = []
         self.link_ids: dict[Message, bytes] | None = None
         self.routed = 0
+
+    @classmethod
+    def at(
+        cls, address: Address, queue: Queue | None, routing_type: RoutingType | None, messages: list[Message]
+    ) -> Send:
+        """A send of the broker itself to an address; the headers are complete."""
+        send = Send(address.name, routing_type, messages[0].header, access=UNRESTRICTED)
+        send.address, send.queue, send.found = address, queue, True
+        send.messages = messages
+        return send
 
     @property
     def needs_queue(self) -> bool:
@@ -50,12 +102,9 @@ class Send:
             return True
         return self.routing_type is None and self.address.routing_types == _ANYCAST_ONLY
 
-    def find(self, state: State) -> None:
-        """Look up address and queue again; if deleted since, create them if allowed.  Raises EngineError."""
-        name, wanted = self.address.name, self.routing_type
-        if self.queue is not None:
-            name, wanted = f"{name}::{self.queue.name}", self.queue.routing_type
-        self.address, self.queue = destinations.destination(state, name, wanted)
+    def headers(self) -> Iterable[MessageHeader]:
+        """The headers of its messages."""
+        return (self.header,)
 
     def accepted(self, messages: list[Message]) -> None:
         """A hook for messages that were just accepted: more records can still join their journal entry."""

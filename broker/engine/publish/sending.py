@@ -1,7 +1,6 @@
-"""Publishes one send: routes its run of messages from the address, and does everything else that the address does.
+"""Publishes a run of messages to an address that does more than route, or refuses duplicates.
 
-A run to an address without diverts, ingress timestamps and the like takes a short path if no message has a duplicate
-id (`duplicates`).  Otherwise these steps follow, in this order:
+These are the steps, in this order:
 
     refused       duplicates, which were accepted before
     noted         the time of arrival (`enable-ingress-timestamp`)
@@ -17,17 +16,14 @@ that a crash leaves the message with all of its copies, or nothing (promise P2).
 from __future__ import annotations
 
 from itertools import groupby
-from typing import Final
 
 from broker.engine.model.errors import DuplicateMessage, EngineError
 from broker.engine.model.message import INGRESS_TIMESTAMP, ORIG_ROUTING_TYPE, Message, RoutingType, size_of
-from broker.engine.model.settings import AddressFullPolicy
 from broker.engine.moves import dead_letter, move
 from broker.engine.publish.send import Send
 from broker.engine.queues import arrival, duplicates
-from broker.engine.queues.address import Address, Producer
+from broker.engine.queues.address import Address
 from broker.engine.queues.diverts import AddressExtras, Divert
-from broker.engine.queues.paging import admit
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
 from broker.engine.routing import destinations
@@ -35,19 +31,10 @@ from broker.engine.routing import destinations
 #: A divert's copy of a message: the divert, the forwarding address, the routing type there, the copy.
 Forward = tuple[Divert, Address, RoutingType | None, Message]
 
-#: Policies by which a full address accepts no more messages.
-_NO_MORE: Final = frozenset((AddressFullPolicy.FAIL, AddressFullPolicy.DROP))
-
 
 def publish(state: State, send: Send, messages: list[Message]) -> int:
-    """Accept messages of a send, all or none; returns how many reached a queue, directly or by a divert.
-
-    A duplicate counts as if it had.  Raises AddressFull, DiskFull, NoQueue.
-    """
+    """As `publish.publish_run`."""
     address = send.address
-    if address.extras is None and send.link_ids is None and not duplicates.may_have_ids(messages):
-        targets = state.candidates(address, send.queue, send.routing_type)
-        return arrival.publish(state, address, messages, targets, needs_queue=send.needs_queue)
     ids: list[tuple[Message, bytes]] = []
     fresh = messages
     if send.link_ids is not None or address.settings.id_cache_size > 0:
@@ -73,14 +60,6 @@ def _publish_fresh(state: State, send: Send, messages: list[Message], ids: list[
         return _perform(state, send, messages, ids)
     finally:
         state.atomic = False
-
-
-def fills_up(state: State, address: Address, messages: list[Message]) -> bool:
-    """Whether some of these messages would fill the address, so that its policy refuses or drops the rest."""
-    if address.settings.address_full_policy not in _NO_MORE or address.full or state.usage.full:
-        return False
-    nbytes = size_of(messages)
-    return not (address.has_room(len(messages), nbytes) and state.usage.has_room(nbytes))
 
 
 def check(state: State, address: Address) -> None:
@@ -296,28 +275,3 @@ def _send_to_dla(state: State, address: Address, queue: Queue | None, messages: 
     for message in messages:
         if not dead_letter.send_unrouted_to_dla(state, address, queue, message):
             arrival.unroutable(state, address, [message])
-
-
-def block_if_full(state: State, address: Address | None, producer: Producer) -> bool:
-    """Whether a producer must stop sending to an address; it is then entered to be unblocked once there is room.
-
-    Without an address it sends to any, and only a full disk stops it.
-    """
-    if address is None:
-        disk = state.usage.disk
-        if disk.full:
-            disk.waiting[producer] = None
-        return disk.full
-    if not address.full and not state.usage.full:
-        return False
-    policy = address.settings.address_full_policy
-    if policy is AddressFullPolicy.PAGE:
-        if not admit.cannot(state, address, state.bindings.targets(address)):
-            return False
-    elif policy is not AddressFullPolicy.BLOCK:
-        return False
-    if not address.blocked and not state.usage.disk.full:  # a full disk was reported already
-        state.report("address.full.blocking", address=address.name, bytes=address.size_bytes)
-    address.blocked[producer] = None
-    state.blocking[address] = None
-    return True

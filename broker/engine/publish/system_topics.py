@@ -96,4 +96,4 @@ class SystemTopics:
         return address
 
     def _publish(self, address: Address, queue: Queue | None, message: Message) -> None:
-        publish.publish(self._state, [Send(address, queue, None, [message])], [message]).check()
+        publish.publish(self._state, [Send.at(address, queue, None, [message])], [message]).check()

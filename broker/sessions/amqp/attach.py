@@ -85,7 +85,7 @@ class Attacher:
             name, query = split_query(name)
             check_temporary(engine, name, stated=temporary)
             wanted = next((t for t in (stated, asked, query.routing_type) if t is not None), None)
-            found, queue = engine.destination(name, wanted, access=self._owner.access, asked=query.asked, attached=True)
+            found, queue = engine.producers.destination(name, wanted, access=self._owner.access, asked=query.asked)
             place = Place(found, queue, wanted)
             self._nodes.take_up(link, found.name)
         link.order = None if place is None else place.address.name

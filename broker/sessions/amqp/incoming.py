@@ -12,6 +12,8 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from broker.engine import Address, Engine, LargeBody, Queue, Send
+from broker.engine.model.access import Access
+from broker.engine.model.attributes import RequestedAttributes
 from broker.engine.model.errors import EngineError, NotFound
 from broker.engine.model.message import Body, Message, MessageHeader, RoutingType
 from broker.engine.model.names import is_temporary
@@ -90,19 +92,20 @@ class Place(NamedTuple):
 class _Run(Send):
     """Consecutive messages for one target with the same header; `ids` are their delivery ids."""
 
-    __slots__ = ("alone", "header", "ids", "second", "section", "settled", "target", "tx")
+    __slots__ = ("alone", "ids", "second", "section", "settled", "target", "tx")
 
     def __init__(
         self,
         target: SendTarget,
-        header: MessageHeader,
-        address: Address,
-        queue: Queue | None,
+        name: str,
         routing_type: RoutingType | None,
+        header: MessageHeader,
+        *,
+        access: Access,
+        asked: RequestedAttributes,
     ) -> None:
-        super().__init__(address, queue, routing_type, [])
+        super().__init__(name, routing_type, header, access=access, asked=asked)
         self.target = target
-        self.header = header
         self.section = b""
         self.alone = False  # its header depends on more than that section: no message joins it
         self.settled = False
@@ -131,9 +134,9 @@ class IncomingLink:
         self.refusals = Refusals(owner, link, target.name)
         self.accepted = 0  # messages accepted since a route last counted them
         # No first credit while the address is full, or (the anonymous relay) the disk.
-        self._blocked = owner.engine.block_if_full(None if place is None else place.address, self)
+        self._blocked = owner.engine.producers.block_if_full(None if place is None else place.address, self)
         if place is not None:
-            owner.engine.attach_sender(place.address, self)
+            owner.engine.producers.attach(place.address, self)
         self.uploading = Uploading(owner.engine, owner.reading, self._uploaded, owner.go_on)
         self._large: _Large | None = None  # whose body is arriving
 
@@ -247,12 +250,14 @@ class IncomingLink:
         header = make_header(
             section, broker_annotations, owner.format, asked, now=now, user=user, origin=origin, linked=linked
         )
-        address, queue = owner.engine.destination(plain, asked, access=owner.access, asked=query.asked)
-        address.receive(header, header.expiration, now)
-        run = _Run(target, header, address, queue, asked)
+        run = _Run(target, plain, asked, header, access=owner.access, asked=query.asked)
         run.section, run.tx, run.alone = section, tx, broker_annotations is not None
         run.settled, run.second = event.settled, event.second
         return run
+
+    def find(self, run: _Run) -> None:
+        """Find the destination of a run before it is published.  Raises EngineError."""
+        self._owner.engine.producers.find(run)
 
     def check_hops(self, head: bytes) -> None:
         """Check that a message has not passed too many brokers.  Raises DecodeError."""
@@ -307,18 +312,19 @@ class IncomingLink:
 
     def _publish_in(self, tx: OpenTransaction, run: _Run) -> None:
         """Add the messages of a run to its transaction.  Raises AmqpError as `Refusals.reject` does."""
-        engine = self._owner.engine
+        producers = self._owner.engine.producers
         try:
+            producers.find(run)
             tx.transaction.send([run], run.messages)
         except EngineError as refusal:
             self.refusals.reject(run.ids, refused(refusal), run, tx)
         else:
-            self._blocked |= engine.block_if_full(run.address, self)
+            self._blocked |= producers.block_if_full(run.address, self)
             self._accept(run, run.ids, TransactionalState(tx.id, _ACCEPTED))
 
     def _publish(self, run: _Run) -> None:
         """Publish the messages of a run, and answer each.  Raises AmqpError as `Refusals.reject` does."""
-        result = self._owner.engine.publish([run], producer=self)
+        result = self._owner.engine.producers.publish([run], producer=self)
         self._blocked |= result.blocked
         if not result.refusals:
             self._accept(run, run.ids, _ACCEPTED)
@@ -347,9 +353,9 @@ class IncomingLink:
 
     def gone(self) -> None:
         """Clean up after the link is detached."""
-        self._owner.engine.stop_waiting(self)
+        self._owner.engine.producers.stop_waiting(self)
         if self._place is not None:
-            self._owner.engine.detach_sender(self._place.address, self)
+            self._owner.engine.producers.detach(self._place.address, self)
         self.uploading.abandon()
 
     def destination_lost(self) -> None:
@@ -386,7 +392,9 @@ class _Large:
         self._link_id, self._head = (None, head) if link.peer is Peer.CLIENT else take_link_id(head)
         link.check_hops(self._head)
         self._target = link.target(self._head + _NO_BODY)
-        self.durable = link.make(self._target, self._header, self._broker_annotations, event, tx).header.durable
+        run = link.make(self._target, self._header, self._broker_annotations, event, tx)
+        link.find(run)
+        self.durable = run.header.durable
         self._link = link
         self._event = event
         self._tx = tx

@@ -190,7 +190,7 @@ def make_header(
     origin: str,
     linked: bool = False,
 ) -> MessageHeader:
-    """Return the header of a message, without its address and that address's expiry settings.  Raises DecodeError.
+    """Return the header of a message; publishing completes it.  Raises DecodeError.
 
     `linked`: the message is from another broker's link, so its count of earlier deliveries is trusted.
     """

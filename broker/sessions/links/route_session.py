@@ -155,7 +155,7 @@ class RouteSession:
             owner.outgoing.add(sending)
             return sending
         assert isinstance(link, Receiver)
-        address, queue = engine.destination(settings.local, settings.routing_type, access=owner.access, attached=True)
+        address, queue = engine.producers.destination(settings.local, settings.routing_type, access=owner.access)
         peer = Peer.BARTLEBY if bartleby else Peer.BROKER
         receiving = ReceivingRoute(owner, link, self.status, Place(address, queue, settings.routing_type), peer)
         link.order = address.name

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-from broker.engine import Address, Engine, Producer, Queue, Send
+from broker.engine import Address, Engine, Producer, Send
 from broker.engine.model.access import Access
 from broker.engine.model.errors import EngineError, InvalidName, RetainedFull
 from broker.engine.model.message import Body, Message, MessageHeader, RoutingType
@@ -60,11 +60,21 @@ Outcomes = dict[int, Refused | None]
 class _TopicSend(Send):
     """Messages on one topic, with their positions in the run and, for `noted`, their packet identifiers."""
 
-    __slots__ = ("header", "noted", "packet_ids", "places")
+    __slots__ = ("noted", "packet_ids", "places", "topic")
 
-    def __init__(self, address: Address, queue: Queue | None, header: MessageHeader, noted: Noted | None) -> None:
-        super().__init__(address, queue, None, [])
-        self.header = header
+    def __init__(
+        self,
+        topic: str,
+        name: str,
+        header: MessageHeader,
+        noted: Noted | None,
+        *,
+        access: Access,
+        made: RoutingType | None,
+        known: Address | None,
+    ) -> None:
+        super().__init__(name, None, header, access=access, made=made, known=known)
+        self.topic = topic
         self.noted = noted
         self.places: list[int] = []
         self.packet_ids: list[int] = []
@@ -117,13 +127,14 @@ class Publisher:
         sends, arrived = self._sends(run, left, noted, outcomes)
         if not sends:
             return outcomes
-        result = self._engine.publish(sends, arrived, producer=self._producer)
+        result = self._engine.producers.publish(sends, arrived, producer=self._producer)
         self.blocked |= result.blocked
         for refused in result.refusals:
             why = Refused(refusal(refused.error), str(refused.error))
             place_of = {message: at for send in sends for message, at in zip(send.messages, send.places, strict=True)}
             outcomes.update(dict.fromkeys([place_of[message] for message in refused.messages], why))
         for send in sends:
+            self._remember(send)
             if not send.routed:
                 for at in send.places:
                     outcomes.setdefault(at)
@@ -161,9 +172,15 @@ class Publisher:
         return [send for send in sends.values() if isinstance(send, _TopicSend)], arrived
 
     def _begin(self, topic: str, qos: int, properties: Properties, noted: Noted | None) -> _TopicSend:
-        """Return a send to a topic, without messages yet.  Raises EngineError."""
-        address, queue = self._target(topic)
-        return _TopicSend(address, queue, self._header(address, qos, properties), noted)
+        """Return a send to a topic, without messages yet.  Raises InvalidName."""
+        access = self._access
+        if self._version != access.version:
+            self._version = access.version
+            self._addresses.clear()
+        known = self._addresses.get(topic)
+        name, made = self._target(topic) if known is None else (known.name, RoutingType.MULTICAST)
+        header = self._header(name, qos, properties)
+        return _TopicSend(topic, name, header, noted, access=access, made=made, known=known)
 
     def _publish_one(self, run: Publish, at: int, payload: Body, noted: Noted | None, outcomes: Outcomes) -> None:
         id = run.packet_ids[at] if noted is not None else 0
@@ -177,7 +194,9 @@ class Publisher:
 
     def check(self, topic: str) -> None:
         """Check that a message on a topic would be accepted, before its payload arrives.  Raises EngineError."""
-        self._engine.check_admitted(self._target(topic)[0])
+        send = self._begin(topic, 0, NO_PROPERTIES, None)
+        self._engine.producers.find(send)
+        self._engine.producers.check_admitted(send)
 
     def send(
         self,
@@ -190,37 +209,37 @@ class Publisher:
         packet_id: int = 0,
     ) -> int:
         """Publish one message.  Returns 1 if it reached a queue, else 0.  Raises EngineError."""
-        engine = self._engine
+        producers = self._engine.producers
         send = self._begin(topic, qos, properties, noted)
         head = make_head(qos, retain, properties)
         send.messages, send.packet_ids = [Message.of(send.header, head, payload)], [packet_id]
         if retain:
+            producers.find(send)
             if send.queue is not None:
                 raise InvalidName(f"a message to the single queue {send.queue.name} cannot be retained")
-            engine.check_routed(send)  # a refused message is not retained
+            producers.check_routed(send)  # a refused message is not retained
             self._retain(send.address, send.header, head, payload, acknowledged=qos > 0)
-        result = engine.publish([send], producer=self._producer)
+        result = producers.publish([send], producer=self._producer)
         self.blocked |= result.blocked
         result.check()
+        self._remember(send)
         return send.routed
 
-    def _header(self, address: Address, qos: int, properties: Properties) -> MessageHeader:
-        """Return the header of messages on one topic."""
+    def _header(self, name: str, qos: int, properties: Properties) -> MessageHeader:
+        """Return the header of messages on one topic; publishing completes it."""
         now = self._engine.now
         header = MessageHeader(
-            address.name,
+            name,
             self._format,
             durable=qos > 0,
             timestamp=now,
             user=self._access.user,
             origin=self._access.client_id,
         )
-        expiration = 0
         if properties is not NO_PROPERTIES:
             interval = properties.get(MESSAGE_EXPIRY_INTERVAL)
             if interval is not None:
-                expiration = now + max(interval * 1_000, 1)
-        address.receive(header, expiration, now)
+                header.expiration = now + max(interval * 1_000, 1)
         return header
 
     def _retain(
@@ -251,32 +270,24 @@ class Publisher:
             if acknowledged:
                 raise
 
-    def _target(self, topic: str) -> tuple[Address, Queue | None]:
-        """Return the address of a topic, made if it is missing, and the queue if the topic is a full queue name.
+    def _target(self, topic: str) -> tuple[str, RoutingType | None]:
+        """Return the name of a topic's address and its routing type if it is made, or the full name of a queue.
 
-        Raises Denied, InvalidName, NotFound, RoutingTypeMismatch.
+        Raises InvalidName.
         """
-        engine = self._engine
-        if self._version != self._access.version:
-            self._version = self._access.version
-            self._addresses.clear()
-        address = self._addresses.get(topic)
-        if address is not None and engine.is_current(address):
-            return address, None
         if topic.startswith(RESERVED_TOPICS):
             raise InvalidName(f"on the topic {topic[:80]} only the broker publishes")
-        if FQQN_SEPARATOR in topic:
-            named = full_queue_name(engine, self._syntax, topic)
-            if named:
-                return engine.destination(named, None, access=self._access)
-        name = self._syntax.to_address(topic)
-        known = name in engine.addresses
-        address, _ = engine.destination(name, None if known else RoutingType.MULTICAST, access=self._access)
-        if address.routing_types == _MULTICAST_ONLY:  # with others, a queue may have to be made again
+        named = full_queue_name(self._engine, self._syntax, topic) if FQQN_SEPARATOR in topic else ""
+        return (named, None) if named else (self._syntax.to_address(topic), RoutingType.MULTICAST)
+
+    def _remember(self, send: _TopicSend) -> None:
+        """Remember the address of a topic, unless a queue may have to be made for it again."""
+        if not send.found or send.queue is not None or send.address is send.known:
+            return
+        if send.address.routing_types == _MULTICAST_ONLY:
             if len(self._addresses) >= TOPICS_REMEMBERED_MAX:
                 self._addresses.clear()
-            self._addresses[topic] = address
-        return address, None
+            self._addresses[send.topic] = send.address
 
 
 def answers(kind: PacketType, run: Publish, outcomes: Outcomes) -> Iterator[Ack]:

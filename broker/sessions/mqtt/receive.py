@@ -232,5 +232,5 @@ class Receiver:
         """Drop the unfinished message and the acknowledgements that were held, as the connection ends."""
         for ack in self._held or ():
             self._session.not_sent(ack)
-        self._engine.stop_waiting(self)
+        self._engine.producers.stop_waiting(self)
         self._uploading.abandon()

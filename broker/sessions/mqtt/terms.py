@@ -113,7 +113,7 @@ def full_queue_name(engine: Engine, syntax: AddressSyntax, text: str) -> str:
     written, separator, queue_name = text.partition(FQQN_SEPARATOR)
     if not (separator and written and queue_name):
         return ""
-    return engine.full_queue_name((syntax.to_address(written), written), queue_name)
+    return engine.producers.full_queue_name((syntax.to_address(written), written), queue_name)
 
 
 def reason_words(code: int, properties: Properties) -> str:

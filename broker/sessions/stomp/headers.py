@@ -146,7 +146,7 @@ def boolean(headers: Headers, name: bytes, command: str, *, default: bool) -> bo
 def make_header(
     headers: Headers, routing_type: RoutingType | None, format: Format, *, now: int, user: str, origin: str
 ) -> MessageHeader:
-    """Make the message header of a SEND, without address and its expiry settings.  Raises StompError.
+    """Make the message header of a SEND; publishing completes it.  Raises StompError.
 
     So a SEND with an invalid header is refused before an address is made for it.
     """

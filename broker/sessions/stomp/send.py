@@ -7,10 +7,12 @@ runs that meet there are published together (`publish.in_turn`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from broker.engine import Address, Engine, Queue, Refusal, Send, Transaction
+from broker.engine import Engine, Refusal, Send, Transaction
+from broker.engine.model.access import Access
+from broker.engine.model.attributes import RequestedAttributes
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Body, Format, Message, MessageHeader, RoutingType
 from broker.engine.model.query import split_query
@@ -69,21 +71,22 @@ class _Run(Send):
     message groups or none is; `groups` has the header of each group.
     """
 
-    __slots__ = ("begins", "consumed", "groups", "header", "key", "lead", "others", "receipts", "tx")
+    __slots__ = ("begins", "consumed", "groups", "key", "lead", "others", "receipts", "tx")
 
     def __init__(
         self,
         key: Key,
-        address: Address,
-        queue: Queue | None,
+        name: str,
         routing_type: RoutingType | None,
         header: MessageHeader,
         tx: Transaction | None,
         headers: Headers,
+        *,
+        access: Access,
+        asked: RequestedAttributes,
     ) -> None:
-        super().__init__(address, queue, routing_type, [])
+        super().__init__(name, routing_type, header, access=access, asked=asked)
         self.key = key
-        self.header = header
         self.tx = tx
         self.consumed = usual_lines(headers)
         self.lead = b"".join(self.consumed)
@@ -102,6 +105,9 @@ class _Run(Send):
         """Return the first receipt asked for by a message of the run or one after it."""
         first = self.messages.index(message)
         return next((receipt for at, receipt in self.receipts if at >= first), None)
+
+    def headers(self) -> Iterable[MessageHeader]:
+        return (self.header, *self.groups.values())
 
     def header_for(self, group: tuple[str, bool]) -> MessageHeader:
         """Return the header of a send in this group, if any; one in a group ends the fast path for the run."""
@@ -147,7 +153,7 @@ class Sends:
         self._certain = 0  # how many runs, the first ones, cannot be refused as long as the journal has room
 
     def add(self, frame: Frame) -> None:
-        """Gather a SEND.  Raises StompError, EngineError."""
+        """Gather a SEND.  Raises StompError, Denied."""
         if isinstance(frame, Known):
             self._add_known(frame)
             return
@@ -226,7 +232,9 @@ class Sends:
 
         Raises StompError, EngineError if it cannot be published.
         """
-        return self._resolve(frame.headers, ()).header.durable
+        run = self._make(frame.headers, ())
+        self._engine.producers.find(run)
+        return run.header.durable
 
     def add_large(self, frame: Frame, body: Body) -> None:
         """Gather a SEND whose body is in a file, as a run of its own.  Raises StompError, EngineError."""
@@ -240,13 +248,13 @@ class Sends:
             self._order.append(message)
 
     def _begin(self, headers: Headers, key: Key) -> _Run:
-        run = self._resolve(headers, key)
+        run = self._make(headers, key)
         if len(self._runs) == 1:
             self._order = self._runs[0].messages.copy()
         self._runs.append(run)
         return run
 
-    def _resolve(self, headers: Headers, key: Key) -> _Run:
+    def _make(self, headers: Headers, key: Key) -> _Run:
         tx = self._transactions.of(headers, "SEND")
         destinations, now = self._destinations, self._engine.now
         access = destinations.access
@@ -255,9 +263,7 @@ class Sends:
         name, query = split_query(name)
         wanted = next((t for t in (asked, stated, query.routing_type) if t is not None), None)
         header = make_header(headers, wanted, self._format, now=now, user=access.user, origin=destinations.origin)
-        address, queue = self._engine.destination(name, wanted, access=access, asked=query.asked)
-        address.receive(header, header.expiration, now)
-        return _Run(key, address, queue, wanted, header, tx, headers)
+        return _Run(key, name, wanted, header, tx, headers, access=access, asked=query.asked)
 
     def may_be_refused(self) -> bool:
         """Whether any that are gathered could be refused; runs are examined once, as ACKs between them may be many."""
@@ -266,7 +272,7 @@ class Sends:
             return False
         new = runs[self._certain :]
         self._certain = len(runs)
-        return any([run.tx is not None for run in new]) or self._engine.may_refuse(new)
+        return any([run.tx is not None for run in new]) or self._engine.producers.may_refuse(new)
 
     @property
     def gathered(self) -> int:
@@ -293,7 +299,7 @@ class Sends:
             if failure is not None:
                 own, messages = _before(own, messages, arrived[:counting])
             if tx is None:
-                result = self._engine.publish(own, messages, producer=self, stop=True)
+                result = self._engine.producers.publish(own, messages, producer=self, stop=True)
                 refusals = result.refusals
                 if result.blocked:
                     self._reading.stop(_FULL)
@@ -312,11 +318,15 @@ class Sends:
             raise failure
 
     def _refused_in(self, tx: Transaction, own: list[_Run], messages: list[Message]) -> list[Refusal]:
-        """Add messages to a transaction, all or none.  Returns the refusals."""
+        """Add messages to a transaction, all or none.  Returns the refusal, if any."""
+        run = own[0]
         try:
+            for run in own:
+                self._engine.producers.find(run)
+            run = own[0]
             tx.send(own, messages)
         except EngineError as error:
-            return [Refusal(run, run.messages, error) for run in own]
+            return [Refusal(run, run.messages, error)]
         return []
 
     def _forget(self) -> None:
@@ -330,7 +340,7 @@ class Sends:
         Raises StompError, EngineError.
         """
         tx = self._transactions.commit(frame)
-        if any([self._engine.block_if_full(send.address, self) for send in tx.sends]):
+        if any([self._engine.producers.block_if_full(send.address, self) for send in tx.sends]):
             self._reading.stop(_FULL)
 
     @property
@@ -343,7 +353,7 @@ class Sends:
 
     def abandon(self) -> None:
         """Drop everything that is not published: the connection ends."""
-        self._engine.stop_waiting(self)
+        self._engine.producers.stop_waiting(self)
         self._forget()
 
 

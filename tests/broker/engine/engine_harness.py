@@ -145,7 +145,7 @@ class Bench:
         """A run of messages that is still to be published, in the tick that begins here."""
         address, queue = destinations.destination(self.enter()._state, destination, routing_type)
         header = self.header(address.name, routing_type=routing_type, **more)
-        return Send(address, queue, routing_type, [Message(header, head, body) for body in bodies])
+        return Send.at(address, queue, routing_type, [Message(header, head, body) for body in bodies])
 
     def send(
         self,
@@ -159,7 +159,7 @@ class Bench:
         """Publish a run of messages, in a transaction or not; the tick stays open."""
         send = self.prepare(destination, *bodies, routing_type=routing_type, head=head, **more)
         if tx is None:
-            self.engine.publish([send]).check()
+            self.engine.producers.publish([send]).check()
         else:
             tx.send([send], send.messages)
         return send.messages

@@ -175,7 +175,8 @@ class TestBroker(SimBroker):
             origin="client-1",
         )
         messages = [Message(header, encode_head(headers or []), body) for body in bodies]
-        self.engine.publish([Send(queue.address, None, RoutingType.ANYCAST, messages)]).check()
+        if messages:
+            self.engine.producers.publish([Send.at(queue.address, None, RoutingType.ANYCAST, messages)]).check()
 
     async def settled(self) -> None:
         """Return when what was done is durable and has landed."""
@@ -335,7 +336,7 @@ async def upload(broker: TestBroker, name: str, body: bytes, format: int = 1) ->
     broker.tick.enter()
     header = MessageHeader(name, engine.formats[format], durable=True, timestamp=broker.now)
     message = Message.of(header, b"", engine.uploads.finished(coming))
-    engine.publish([Send(queue.address, None, RoutingType.ANYCAST, [message])]).check()
+    engine.producers.publish([Send.at(queue.address, None, RoutingType.ANYCAST, [message])]).check()
     await broker.settled()
 
 

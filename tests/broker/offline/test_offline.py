@@ -50,7 +50,7 @@ def send(broker: Stopped, name: str, bodies: list[bytes], kind: RoutingType = AN
     format = engine.formats[STOMP_FORMAT]
     made = MessageHeader(address.name, format, durable=True, timestamp=engine.now, routing_type=kind, **header)
     messages = [Message(made, b"color:red\n", body) for body in bodies]
-    engine.publish([Send(address, queue, kind, messages)]).check()
+    engine.producers.publish([Send.at(address, queue, kind, messages)]).check()
     broker.settle()
 
 
@@ -272,7 +272,7 @@ def send_large(broker: Stopped, name: str, body: bytes) -> None:
     address, queue = destinations.destination(engine._state, name, ANYCAST)
     made = MessageHeader(address.name, engine.formats[STOMP_FORMAT], durable=True, timestamp=engine.now)
     message = Message.of(made, b"", engine.uploads.finished(upload))
-    engine.publish([Send(address, queue, ANYCAST, [message])]).check()
+    engine.producers.publish([Send.at(address, queue, ANYCAST, [message])]).check()
     broker.settle()
 
 

@@ -250,7 +250,7 @@ def test_a_message_that_came_from_the_same_queue_stays(bench: Bench) -> None:
     address = bench.engine.addresses["DLQ"]
     annotations = {"_AMQ_ORIG_ADDRESS": "DLQ", "_AMQ_ORIG_QUEUE": "DLQ"}
     message = Message(bench.header("DLQ", annotations=annotations), encode_head([]), b"2")
-    bench.engine.publish([Send(address, None, ANYCAST, [message])]).check()
+    bench.engine.producers.publish([Send.at(address, None, ANYCAST, [message])]).check()
     bench.run()
     assert bench.retry().refused == {"onto-itself": 1}
     assert bench.bodies("DLQ") == [b"2"]

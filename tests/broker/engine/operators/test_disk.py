@@ -160,7 +160,7 @@ def test_other_settings_do_not_let_producers_go_on_while_the_disk_is_too_full() 
     fill(files, 60)
     bench.broker.advance(PERIOD)
     producer = Producing()
-    producer.blocked = bench.enter().block_if_full(bench.engine.addresses["a"], producer)
+    producer.blocked = bench.enter().producers.block_if_full(bench.engine.addresses["a"], producer)
     assert producer.blocked
     assert bench.broker.reported("address.full.blocking") == [], "the address is not what is full"
 

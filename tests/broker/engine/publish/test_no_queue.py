@@ -59,7 +59,7 @@ def test_a_queue_that_forgets_without_consumers_loses_on_purpose() -> None:
 def test_a_filter_that_fits_nothing_refuses_those_alone(bench: Bench) -> None:
     bench.declare("a", selector="AMQSize > 1000")
     send = bench.prepare("a", b"x" * 2_000, b"small", b"y" * 2_000, b"little", b"z" * 2_000)
-    result = bench.engine.publish([send])
+    result = bench.engine.producers.publish([send])
     assert [refusal.messages for refusal in result.refusals] == [[send.messages[1], send.messages[3]]]
     with pytest.raises(NoQueue, match="no queue of address a has a filter that matches it"):
         result.check()
@@ -70,7 +70,7 @@ def test_a_filter_that_fits_nothing_refuses_those_alone(bench: Bench) -> None:
 def test_nothing_behind_the_first_refusal_if_it_is_to_stop_there(bench: Bench) -> None:
     bench.declare("a", selector="AMQSize > 1000")
     send = bench.prepare("a", b"x" * 2_000, b"small", b"y" * 2_000)
-    result = bench.engine.publish([send], stop=True)
+    result = bench.engine.producers.publish([send], stop=True)
     assert [refusal.messages for refusal in result.refusals] == [send.messages[1:]]
     bench.run()
     assert bench.bodies("a") == [b"x" * 2_000]
@@ -80,7 +80,7 @@ def test_of_a_run_that_fills_the_address_those_that_no_queue_takes() -> None:
     bench = Bench({"match": "a", "max-size-messages": 3, "address-full-policy": "FAIL"})
     bench.declare("a", selector="AMQSize > 1000")
     send = bench.prepare("a", *[b"%d" % n * (2_000 if n != 1 else 1) for n in range(5)])
-    result = bench.engine.publish([send])
+    result = bench.engine.producers.publish([send])
     assert [(type(refusal.error), refusal.messages) for refusal in result.refusals] == [
         (NoQueue, [send.messages[1]]),
         (AddressFull, [send.messages[4]]),
@@ -94,7 +94,7 @@ def test_duplicates_do_not_shift_the_places(bench: Bench) -> None:
     bench.sent("a", b"x" * 2_000, head=b"_AMQ_DUPL_ID:1\n")
     send = bench.prepare("a", b"x", b"small")
     send.messages[0].head = b"_AMQ_DUPL_ID:1\n"
-    result = bench.engine.publish([send])
+    result = bench.engine.producers.publish([send])
     assert [refusal.messages for refusal in result.refusals] == [send.messages[1:]]
     bench.run()
     assert bench.engine._state.duplicates.refused == 1
@@ -151,7 +151,7 @@ def test_mixed_messages_do_not_take_each_other_with_them() -> None:
     # They could meet on the wildcard queue.
     sends = [bench.prepare(name, *[b"%s%d" % (name.encode(), n) for n in (1, 2)], routing_type=None) for name in "bac"]
     arrived = [send.messages[n] for n in (0, 1) for send in sends]
-    result = bench.engine.publish(sends, arrived)
+    result = bench.engine.producers.publish(sends, arrived)
     assert [refusal.messages for refusal in result.refusals] == [[message] for message in sends[1].messages]
     bench.run()
     assert (bench.bodies("a"), bench.bodies("b"), bench.bodies("c")) == ([b"0"], [b"b1", b"b2"], [b"c1", b"c2"])
@@ -162,7 +162,7 @@ def test_a_deleted_queue_refuses(bench: Bench) -> None:
     send = bench.prepare("a::a", b"1")
     bench.engine.delete_queue(bench.queue("a"))
     with pytest.raises(NoQueue, match="address a has no queue for it"):
-        bench.engine.publish([send]).check()
+        bench.engine.producers.publish([send]).check()
 
 
 def test_what_cannot_be_made_refuses() -> None:

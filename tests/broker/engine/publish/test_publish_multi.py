@@ -35,11 +35,13 @@ def made(bench: Bench, topics: list[str], *, durable: bool = True, **more: Any) 
     for at, topic in enumerate(topics):
         if topic not in runs:
             address, _ = destinations.destination(engine._state, topic, MULTICAST)
-            runs[topic] = Send(address, None, None, [])
-        run = runs[topic].messages
-        header = run[0].header if run else bench.header(topic, durable=durable, **more)
-        message = Message(header, b"", b"%d" % at)
-        run.append(message)
+            first = Message(bench.header(topic, durable=durable, **more), b"", b"%d" % at)
+            runs[topic] = Send.at(address, None, None, [first])
+            messages.append(first)
+            continue
+        run = runs[topic]
+        message = Message(run.header, b"", b"%d" % at)
+        run.messages.append(message)
         messages.append(message)
     return messages, list(runs.values())
 
@@ -152,7 +154,7 @@ def test_no_room_refuses_before_anything_changed(bench: Bench, monkeypatch: pyte
         raise DiskFull("no room")
 
     monkeypatch.setattr("broker.engine.queues.arrival.reserve_bytes", full)
-    result = bench.engine.publish(runs, messages)
+    result = bench.engine.producers.publish(runs, messages)
     assert [(type(refusal.error), refusal.messages) for refusal in result.refusals] == [
         (DiskFull, run.messages) for run in runs
     ]

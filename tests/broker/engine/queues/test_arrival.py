@@ -118,7 +118,7 @@ def test_a_queue_that_is_gone_before_the_send_takes_nothing(bench: Bench) -> Non
     engine.delete_queue(bench.queue("s1"))
     header = bench.header("a")
     with pytest.raises(NoQueue):
-        engine.publish([Send(address, queue, None, [Message(header, b"", b"1")])]).check()
+        engine.producers.publish([Send.at(address, queue, None, [Message(header, b"", b"1")])]).check()
     bench.run()
     assert address.unrouted == 0
     bench.restart()
@@ -228,7 +228,7 @@ def test_block_takes_what_comes_and_stops_the_producer_until_there_is_room() -> 
     (first, _) = bench.sent("a", b"1", b"2")
     producer = Producing()
     address = bench.engine.addresses["a"]
-    producer.blocked = bench.enter().block_if_full(address, producer)
+    producer.blocked = bench.enter().producers.block_if_full(address, producer)
     assert stopped(producer)
     bench.sent("a", b"3")
     assert bench.bodies("a") == [b"1", b"2", b"3"]
@@ -237,7 +237,7 @@ def test_block_takes_what_comes_and_stops_the_producer_until_there_is_room() -> 
     assert stopped(producer), "two are still as many as the address may hold"
     bench.ack(taker, taker.taken[1])
     assert not stopped(producer)
-    assert not bench.enter().block_if_full(address, producer)
+    assert not bench.enter().producers.block_if_full(address, producer)
 
 
 def test_a_producer_that_was_stopped_by_the_global_limit_goes_on_when_anybody_makes_room() -> None:
@@ -248,7 +248,7 @@ def test_a_producer_that_was_stopped_by_the_global_limit_goes_on_when_anybody_ma
     bench.sent("empty", b"")
     bench.ack(bench.take("empty"), *bench.messages("empty"))
     producer = Producing()
-    producer.blocked = bench.enter().block_if_full(bench.engine.addresses["empty"], producer)
+    producer.blocked = bench.enter().producers.block_if_full(bench.engine.addresses["empty"], producer)
     assert stopped(producer)
     bench.ack(bench.take("crowded"), message)
     assert not stopped(producer)
@@ -258,7 +258,7 @@ def test_other_settings_let_stopped_producers_go_on() -> None:
     bench = limited("BLOCK")
     bench.sent("a", b"1", b"2")
     producer = Producing()
-    producer.blocked = bench.enter().block_if_full(bench.engine.addresses["a"], producer)
+    producer.blocked = bench.enter().producers.block_if_full(bench.engine.addresses["a"], producer)
     assert stopped(producer)
     registry.change_settings(bench.enter()._state, settings_table(small()))
     bench.run()

@@ -163,7 +163,7 @@ def test_what_a_full_address_drops_is_not_diverted_and_the_rest_of_its_run_is() 
     engine = bench.enter()
     header = bench.header("a")
     run = [Message(header, b"k:%b\n" % key, key) for key in (b"x", b"y")]
-    engine.publish([Send(engine.addresses["a"], None, RoutingType.ANYCAST, run)]).check()
+    engine.producers.publish([Send.at(engine.addresses["a"], None, RoutingType.ANYCAST, run)]).check()
     bench.run()
     assert [bench.bodies(name) for name in ("a", "b", "c")] == [[b"1"], [b"x"], [b"1"]]
     assert engine.addresses["a"].dropped == 1

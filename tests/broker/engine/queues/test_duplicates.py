@@ -193,10 +193,10 @@ def passed_on(
     address, queue = destinations.destination(engine._state, name, RoutingType.ANYCAST)
     header = bench.header(address.name, routing_type=RoutingType.ANYCAST, user=user, **more)
     messages = [Message(header, head, b"%d" % number) for number in numbers]
-    send = Send(address, queue, RoutingType.ANYCAST, messages)
+    send = Send.at(address, queue, RoutingType.ANYCAST, messages)
     send.link_ids = {message: link_id(number, broker) for message, number in zip(messages, numbers, strict=True)}
     if tx is None:
-        engine.publish([send]).check()
+        engine.producers.publish([send]).check()
         bench.run()
     else:
         tx.send([send], messages)

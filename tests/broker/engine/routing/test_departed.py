@@ -85,7 +85,7 @@ def test_its_producers_go_on_once_there_is_room(again: bool) -> None:
     away(bench)
     bench.sent("a.b", b"1", b"2", routing_type=MULTICAST)
     producer = Producing()
-    producer.blocked = bench.enter().block_if_full(bench.engine.addresses["a.b"], producer)
+    producer.blocked = bench.enter().producers.block_if_full(bench.engine.addresses["a.b"], producer)
     delete(bench)
     if again:
         bench.sent("a.b", b"3", routing_type=MULTICAST)

@@ -197,3 +197,19 @@ def test_any_sends_keep_their_order(seed: int) -> None:
     check_accounts(broker)
     check_counters(broker)
     assert held(broker, "q") == []
+
+
+@pytest.mark.parametrize("transaction", [{}, {"transaction": "t"}])
+def test_nothing_behind_a_send_without_a_destination_is_accepted(transaction: dict[str, str]) -> None:
+    broker = SimBroker(small({"match": "no.#", "auto-create-addresses": False}))
+    client = broker.connect()
+    if transaction:
+        client.do("BEGIN", transaction)
+    places = ("/queue/a", "/queue/b", "/queue/a", "/queue/no.where", "/queue/b", "/queue/no.more", "/queue/new")
+    client.raw(sends([(place, {"receipt": f"r{n}", **transaction}) for n, place in enumerate(places)]))
+    (error,) = client.take("ERROR")
+    assert error.headers["receipt-id"] == "r3"
+    assert b"no.where does not exist" in error.body
+    assert [frame.headers["receipt-id"] for frame in client.take("RECEIPT")] == ["r0", "r1", "r2"]
+    expected = ([], []) if transaction else ([b"0", b"2"], [b"1"])
+    assert (held(broker, "a"), held(broker, "b")) == expected

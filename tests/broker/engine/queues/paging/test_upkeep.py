@@ -25,7 +25,7 @@ MULTICAST = RoutingType.MULTICAST
 
 def blocks(bench: Bench, producer: Producing) -> bool:
     """Whether a producer to `q` has to wait."""
-    producer.blocked = bench.enter().block_if_full(bench.queue("q").address, producer)
+    producer.blocked = bench.enter().producers.block_if_full(bench.queue("q").address, producer)
     return producer.blocked
 
 
@@ -248,7 +248,7 @@ def test_a_ring_has_its_own_bound(bench: Bench) -> None:
     queue = bench.declare("q", ring_size=3)
     filled(bench, 6)
     assert (queue.ready, queue.paged) == (3, 0)
-    assert not bench.enter().block_if_full(queue.address, Producing())
+    assert not bench.enter().producers.block_if_full(queue.address, Producing())
     assert bench.restart().bodies("q") == bodies(3, 4, 5)
 
 

@@ -233,7 +233,7 @@ def test_every_group_of_a_run_is_told_when_it_arrived() -> None:
     messages = [
         Message(base.in_group(group, closes=False), b"JMSXGroupID:%b\n" % group.encode(), b"") for group in "ab"
     ]
-    engine.publish([Send(address, queue, None, messages)]).check()
+    engine.producers.publish([Send.at(address, queue, None, messages)]).check()
     bench.run()
     bench = bench.restart()
     found = [m.header for m in bench.messages("q")]
