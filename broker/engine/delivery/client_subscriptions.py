@@ -71,7 +71,8 @@ class ClientSubscriptions:
             )
         subscription.consumer = consumer = self._consumers.subscribe(sink, request)
         consumer.away = not client.connected
-        if existing is None and not subscription.borrowed:
+        fresh = existing is None or (existing.messages_max < 0 and not subscription.shared)  # perhaps taken over
+        if fresh and not subscription.borrowed:
             alter.limit(state, consumer.queue, client.queued_max, drop_oldest=client.drop_oldest)
         self._update_durable_only(subscription)
         return consumer

@@ -12,6 +12,7 @@ from broker.engine.operators.administration import NewQueue
 from protocols.mqtt.limits import Limits
 from protocols.mqtt.packets import Subscription
 from protocols.mqtt.topics import parse_topic_filter
+from tests.broker.sessions.mqtt.harness import with_mqtt
 from tests.simulation.world import held
 from tests.support.amqp_client import AmqpSim
 from tests.support.mqtt_client import MqttClient
@@ -120,6 +121,17 @@ def test_a_session_takes_over_one_that_is_not_consumed(sim: SimWorld) -> None:
     assert reader.payloads() == [b"1"]
     reader.disconnect()
     assert b"the session of client c" in refused(stomp(sim))
+
+
+def test_what_a_session_takes_over_has_the_limit_of_sessions() -> None:
+    sim = SimWorld(with_mqtt(queued_messages_max=2))
+    stomp(sim).drop()
+    send(sim, b"1", b"2", b"3")
+    reader = session(sim)
+    assert reader.payloads() == [b"1", b"2", b"3"], "which stay"
+    reader.disconnect()
+    send(sim, b"4", b"5", b"6")
+    assert sim.connect("c", clean=False, expiry=FOR_EVER).payloads() == [b"4", b"5"]
 
 
 @pytest.mark.parametrize("crash", [False, True])
