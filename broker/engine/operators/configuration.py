@@ -85,6 +85,7 @@ class Configuration:
                 attributes=attributes,
             )
         else:
+            queue.check_public()
             _check(queue, address, routing_type, durable=durable)
             if alter.redefine(self._state, queue, routing_type, filter):
                 text = filter.text if filter else ""

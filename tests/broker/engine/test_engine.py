@@ -8,8 +8,10 @@ import pytest
 
 from broker.engine.delivery import redelivery
 from broker.engine.model.errors import AlreadyInUse, InvalidSelector, NoQueue, NotFound, UnknownDelivery
-from broker.engine.model.message import RoutingType
+from broker.engine.model.message import Message, RoutingType
+from broker.engine.model.names import RETAINED
 from broker.engine.queues.consumer import AckMode
+from broker.engine.routing import registry
 from store.journal import JournalLimits
 from tests.broker.engine.engine_harness import Bench, Waiting
 from tests.simulation.world import check_accounts
@@ -245,6 +247,14 @@ def test_declared_with_another_filter_or_routing_type_it_keeps_its_messages(
     assert (queue.routing_type, queue.filter.text if queue.filter else "") == (routing_type, selector)
     taken = {"": [b"1", b"1", b"2", b"1", b"2"], "x = '1'": [b"1", b"1", b"1"], "x = '2'": [b"1", b"2", b"2"]}
     assert bench.bodies("q") == taken[selector]
+
+
+def test_the_broker_s_own_queue_is_not_configured(bench: Bench) -> None:
+    address = registry.ensure_address(bench.enter()._state, "t")
+    bench.engine.retained.set(address, Message.of(bench.header("t"), b"", b"x"))
+    bench.run()
+    with pytest.raises(AlreadyInUse, match="the broker's own"):
+        bench.declare(RETAINED, RETAINED, routing_type=MULTICAST, selector="FALSE")
 
 
 def test_a_routing_type_does_not_change_under_consumers(bench: Bench) -> None:
