@@ -265,10 +265,10 @@ def to_mqtt(message: Message) -> tuple[MqttProperties, bytes]:
         pairs.append((CORRELATION_DATA, correlation))
     sequence = "" if neutral.sequence is None else str(neutral.sequence)
     user = {"JMSType": neutral.type, "JMSXGroupID": neutral.group, "JMSXGroupSeq": sequence}
-    pairs += user_properties({name: text for name, text in user.items() if text})
+    named: dict[str, object] = {name: text for name, text in user.items() if text}
     reserved = _reserved(message)
-    properties = neutral.properties.items()
-    pairs += user_properties({name: value for name, value in properties if not name.startswith(reserved)})
+    others = {name: value for name, value in neutral.properties.items() if not name.startswith(reserved)}
+    pairs += user_properties(named | others | named)
     pairs += [(USER_PROPERTY, (MQTT_HOPS, each)) for each in neutral.hops if is_text(each)]
     return MqttProperties(pairs), data
 
