@@ -16,7 +16,7 @@ from typing import Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
@@ -219,6 +219,8 @@ async def _form(request: Request, bytes_max: int) -> dict[str, list[str]]:
         text = (await request.body()).decode("ascii")
     except UnicodeDecodeError:
         raise Refused("a form must be percent-encoded") from None
+    except ClientDisconnect:
+        raise Refused("the connection ended before the form did") from None
     return dict(fields(text))
 
 

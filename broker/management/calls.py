@@ -27,7 +27,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
@@ -116,6 +116,8 @@ class RequestGuard:
             response: Response = await inner(request)
         except (EngineError, Refused, HTTPException, RequestValidationError):
             raise
+        except ClientDisconnect:
+            raise Refused("invalid-body", "the connection ended before the body did") from None
         except Exception as error:  # before anything else happens: a verb may have been interrupted
             self._broker.tick.failed(None, error)
             return problems.of_bug()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from urllib.parse import quote
 
@@ -246,6 +247,22 @@ async def test_a_fault_of_the_broker_is_a_page_that_says_so(
     assert page.status == 500
     assert "its log has the reason" in page.seen
     assert "broker.error" in [code for code, _ in broker.reports]
+
+
+@pytest.mark.parametrize("path", ["/login", "/queues/make"])
+async def test_a_browser_that_leaves_in_the_middle_of_a_form_is_no_fault(
+    broker: TestBroker, owner: Browser, caplog: pytest.LogCaptureFixture, path: str
+) -> None:
+    cookies = "; ".join(f"{name}={value}" for name, value in owner.cookies.items())
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nCookie: {cookies}\r\nContent-Length: 100\r\n"
+    reader, writer = await asyncio.open_connection("127.0.0.1", owner.port)
+    writer.write(f"{head}Content-Type: application/x-www-form-urlencoded\r\n\r\nname=".encode())
+    writer.write_eof()
+    await reader.read()
+    writer.close()
+    assert (await owner.get("/queues")).status == 200
+    assert "broker.error" not in [code for code, _ in broker.reports]
+    assert caplog.records == []
 
 
 async def test_a_body_that_begins_with_a_new_line_is_edited_with_it(broker: TestBroker, owner: Browser) -> None:

@@ -268,6 +268,21 @@ async def test_after_stop_nobody_listens(broker: TestBroker) -> None:
         await client.call("GET", "/livez")
 
 
+@pytest.mark.parametrize("call", ["PUT /api/v1/queues/q", "POST /api/v1/messages:replay"])
+async def test_a_client_that_leaves_in_the_middle_of_a_body_is_no_fault(
+    broker: TestBroker, client: Client, call: str
+) -> None:
+    kind = "Content-Type: application/json\r\nContent-Length: 100"
+    head = f"{call} HTTP/1.1\r\nHost: b\r\nAuthorization: Bearer {TOKEN}\r\n{kind}\r\n\r\n"
+    reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
+    writer.write(head.encode() + b'{"durable"')
+    writer.write_eof()
+    await reader.read()
+    writer.close()
+    assert (await client.call("GET", "/api/v1/status")).status == 200
+    assert "broker.error" not in [code for code, _ in broker.reports]
+
+
 async def test_a_bug_in_a_verb_costs_the_call_and_is_a_line_in_the_log(
     broker: TestBroker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
