@@ -73,7 +73,7 @@ class BrokerPages(Pages):
             (code, count, EVENTS[code]) for code, count in sorted(broker.events.items()) if count and code in EVENTS
         ]
         context = {
-            "status": status(broker, self._desk.engine.now),
+            "status": status(broker),
             "events": sorted(
                 [each for each in events if each[2].level in bad],
                 key=lambda each: bad.index(each[2].level),

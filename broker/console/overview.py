@@ -58,7 +58,7 @@ class OverviewPages(Pages):
         self._desk.enter()
         engine = self._desk.engine
         totals, usage = engine.statistics.totals, engine.usage
-        status = self._status = broker_status(self._desk.broker, engine.now)
+        status = self._status = broker_status(self._desk.broker)
         self._sample = {
             "now": engine.now,
             "started": self._desk.broker.started,

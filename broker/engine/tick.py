@@ -35,6 +35,7 @@ class Ticks:
         self._more = False
         #: The waiters to be told what is durable, each with the number of a tick.
         self.confirmed: dict[Waiter, int] = {}
+        self._jumped = 0  # ms by which the wall clock was set since the start
 
     @property
     def number(self) -> int:
@@ -193,11 +194,16 @@ class Ticks:
         self._state.report("clock.jumped", milliseconds=jump)
         self._state.alarms.move(jump)
         self._next_reap += jump
+        self._jumped += jump
         self._cleaner.clock_jumped(jump)
         self._watchers.slow.clock_jumped()
         self._watchers.dead_letter_rules.start_over()
         self._transactions.clock_jumped(jump)
         clock_changes.follow(self._state, jump)
+
+    def since(self, start: int) -> int:
+        """The ms since the start of the broker, at `start` by the clock of then, however that was set meanwhile."""
+        return self._state.now - start - self._jumped
 
 
 def _is_due(due: int | None, now: int) -> bool:

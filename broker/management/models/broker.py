@@ -135,15 +135,15 @@ class UserList(Shown):
     total: Total
 
 
-def status(broker: Broker, now: int) -> Status:
-    """The broker as a whole; `now` in ms since the epoch."""
+def status(broker: Broker) -> Status:
+    """The broker as a whole."""
     engine = broker.engine
     reasons, replicated = broker.unready(), broker.replicated()
     return model_of(
         Status,
         broker,
         compiled=COMPILED,
-        uptime=now - broker.started,
+        uptime=engine.ticks.since(broker.started),
         ready=not reasons,
         reasons=reasons,
         addresses=len(engine.addresses),

@@ -50,7 +50,7 @@ class BrokerCalls:
     async def status(self) -> Status:
         """The broker as a whole."""
         self._broker.tick.enter()
-        return models.status(self._broker, self._engine.now)
+        return models.status(self._broker)
 
     async def failover(self, request: Request) -> Status:
         """Hand the journal over to the other broker of the pair: confirm what is in flight, then become the standby."""

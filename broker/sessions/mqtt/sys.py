@@ -168,5 +168,5 @@ class BrokerFigures:
             for minutes, average in zip(LOAD_MINUTES, load.averages, strict=True):
                 values[f"{ROOT}broker/load/{name}/{minutes}min"] = b"%.2f" % average
         values[f"{ROOT}broker/version"] = f"bartleby version {self._version}".encode()
-        values[f"{ROOT}broker/uptime"] = b"%d seconds" % ((engine.now - self._started) // 1_000)
+        values[f"{ROOT}broker/uptime"] = b"%d seconds" % (engine.ticks.since(self._started) // 1_000)
         return values

@@ -35,6 +35,12 @@ async def test_status_counts_what_is_there(broker: TestBroker, client: Client) -
     assert status["journal"]["disk_full"] is False
 
 
+@pytest.mark.parametrize("jump", [-3_600_000, 3_600_000])
+async def test_the_uptime_does_not_follow_a_clock_that_is_set(broker: TestBroker, client: Client, jump: int) -> None:
+    broker.jump(jump)
+    assert (await client.get("/api/v1/status"))["uptime"] == 5_000
+
+
 async def test_queues_are_listed_by_name_in_pages(broker: TestBroker, client: Client) -> None:
     for name in ("c", "a", "d", "b", "e"):
         broker.queue(name)
