@@ -211,3 +211,37 @@ def test_one_message_that_nobody_consumes_does_not_keep_the_disk_full(segment_by
     again = killed(bench)
     assert again.bodies("first") == [b"keeps every segment"]
     assert len(again.bodies("q")) == 1
+
+
+@everywhere
+def test_a_ring_has_become_smaller(segment_bytes: int) -> None:
+    """At the next start all leave that are too many."""
+    bench = scene(segment_bytes, free=False)
+    bench.change("q", **{"ring_size": 10})
+    lives(bench)
+    again = killed(bench)
+    lives(again)
+    heal(again)
+    last = killed(again)
+    lives(last)
+    assert last.queue("q").message_count == 10
+
+
+@pytest.mark.parametrize("mode", ["on-return", "strict"])
+@pytest.mark.parametrize("segment_bytes", SIZES[:2])
+def test_deliveries_fail_again_and_again(segment_bytes: int, mode: str) -> None:
+    """Their counts wait for room, and are known after a restart if they found it."""
+    settings = {"match": "q", "max-delivery-attempts": -1, "delivery-count-persistence": mode}
+    bench = scene(segment_bytes, settings, free=False)
+    taker = bench.take("q", window=100)
+    for _ in range(30):
+        taken = taker.taken.copy()
+        taker.taken.clear()
+        bench.nack(taker, *taken)
+        lives(bench)
+    assert bench.queue("q").message_count == MANY
+    heal(bench)
+    again = killed(bench)
+    lives(again)
+    assert again.queue("q").message_count == MANY
+    assert max(again.queue("q").delivery_count(message.id) for message in again.take("q").taken) > 10
