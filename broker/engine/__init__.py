@@ -43,6 +43,7 @@ from broker.engine.moves.transfer import MessageRange, MoveResult
 from broker.engine.operators.administration import NewQueue
 from broker.engine.operators.connections import Connected
 from broker.engine.operators.disk import DiskWatch
+from broker.engine.publish.publish import Producers
 from broker.engine.publish.send import Refusal, Send
 from broker.engine.queues.address import Address, Producer
 from broker.engine.queues.bodies import (
@@ -118,6 +119,7 @@ __all__ = [
     "MoveResult",
     "NewQueue",
     "Producer",
+    "Producers",
     "Queue",
     "QueueQuotas",
     "Refusal",

@@ -11,7 +11,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final, NamedTuple
 
-from broker.engine import Address, Engine, LargeBody, Queue, Send
+from broker.engine import Address, Engine, LargeBody, Producers, Queue, Send
 from broker.engine.model.access import Access
 from broker.engine.model.attributes import RequestedAttributes
 from broker.engine.model.errors import EngineError, NotFound
@@ -203,7 +203,7 @@ class IncomingLink:
         if isinstance(event.state, TransactionalState):
             tx = self._owner.transaction(event.state.txn_id)
         try:
-            large = _Large(self, event, tx)
+            large = _Large(self, self._owner.engine.producers, event, tx)
             self.uploading.begin(durable=large.durable)
         except (DecodeError, EngineError) as error:
             self.refusals.refuse(error, event, event.id, event.tag, tx)
@@ -254,10 +254,6 @@ class IncomingLink:
         run.section, run.tx, run.alone = section, tx, broker_annotations is not None
         run.settled, run.second = event.settled, event.second
         return run
-
-    def find(self, run: _Run) -> None:
-        """Find the destination of a run before it is published.  Raises EngineError."""
-        self._owner.engine.producers.find(run)
 
     def check_hops(self, head: bytes) -> None:
         """Check that a message has not passed too many brokers.  Raises DecodeError."""
@@ -379,7 +375,7 @@ class IncomingLink:
 class _Large:
     """A large message whose first portion has arrived.  Raises DecodeError, EngineError if it cannot be accepted."""
 
-    def __init__(self, link: IncomingLink, event: Portion, tx: OpenTransaction | None) -> None:
+    def __init__(self, link: IncomingLink, producers: Producers, event: Portion, tx: OpenTransaction | None) -> None:
         try:
             parts = take_apart(event.payload, linked=link.peer is not Peer.CLIENT, whole=False)
         except Truncated as error:
@@ -393,7 +389,7 @@ class _Large:
         link.check_hops(self._head)
         self._target = link.target(self._head + _NO_BODY)
         run = link.make(self._target, self._header, self._broker_annotations, event, tx)
-        link.find(run)
+        producers.find(run)
         self.durable = run.header.durable
         self._link = link
         self._event = event

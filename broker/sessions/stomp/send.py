@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from broker.engine import Engine, Refusal, Send, Transaction
+from broker.engine import Engine, Producers, Refusal, Send, Transaction
 from broker.engine.model.access import Access
 from broker.engine.model.attributes import RequestedAttributes
 from broker.engine.model.errors import EngineError
@@ -227,15 +227,6 @@ class Sends:
             self.publish_first()
             self._expect_reply(reply_to)
 
-    def check(self, frame: Frame) -> bool:
-        """Check a SEND before its body has arrived.  Returns whether it is durable.
-
-        Raises StompError, EngineError if it cannot be published.
-        """
-        run = self._make(frame.headers, ())
-        self._engine.producers.find(run)
-        return run.header.durable
-
     def add_large(self, frame: Frame, body: Body) -> None:
         """Gather a SEND whose body is in a file, as a run of its own.  Raises StompError, EngineError."""
         if is_temporary(frame.headers.get(b"reply-to", b"")):
@@ -248,13 +239,14 @@ class Sends:
             self._order.append(message)
 
     def _begin(self, headers: Headers, key: Key) -> _Run:
-        run = self._make(headers, key)
+        run = self.make(headers, key)
         if len(self._runs) == 1:
             self._order = self._runs[0].messages.copy()
         self._runs.append(run)
         return run
 
-    def _make(self, headers: Headers, key: Key) -> _Run:
+    def make(self, headers: Headers, key: Key = ()) -> _Run:
+        """Return a run for a SEND with these headers, without messages.  Raises StompError, Denied."""
         tx = self._transactions.of(headers, "SEND")
         destinations, now = self._destinations, self._engine.now
         access = destinations.access
@@ -304,7 +296,7 @@ class Sends:
                 if result.blocked:
                     self._reading.stop(_FULL)
             else:
-                refusals = self._refused_in(tx, own, messages)
+                refusals = _refused_in(tx, own, messages, self._engine.producers)
             if refusals:
                 counting = arrived.index(refusals[0].messages[0])
                 failure = _refused(refusals)
@@ -316,18 +308,6 @@ class Sends:
         failure = self.publish()
         if failure is not None:
             raise failure
-
-    def _refused_in(self, tx: Transaction, own: list[_Run], messages: list[Message]) -> list[Refusal]:
-        """Add messages to a transaction, all or none.  Returns the refusal, if any."""
-        run = own[0]
-        try:
-            for run in own:
-                self._engine.producers.find(run)
-            run = own[0]
-            tx.send(own, messages)
-        except EngineError as error:
-            return [Refusal(run, run.messages, error)]
-        return []
 
     def _forget(self) -> None:
         """Drop everything that is gathered."""
@@ -362,6 +342,19 @@ def _refused(refusals: list[Refusal]) -> StompError:
     receipts = (run.receipt_from(refusal.messages[0]) for refusal in refusals if isinstance(run := refusal.send, _Run))
     receipt = next((receipt for receipt in receipts if receipt is not None), None)
     return refused("SEND", refusals[0].error, {} if receipt is None else {b"receipt": receipt})
+
+
+def _refused_in(tx: Transaction, runs: list[_Run], messages: list[Message], producers: Producers) -> list[Refusal]:
+    """Add messages to a transaction, all or none.  Returns the refusal, if any."""
+    run = runs[0]
+    try:
+        for run in runs:
+            producers.find(run)
+        run = runs[0]
+        tx.send(runs, messages)
+    except EngineError as error:
+        return [Refusal(run, run.messages, error)]
+    return []
 
 
 def _by_transaction(

@@ -34,7 +34,9 @@ class LargeSend:
         """Begin a message whose body arrives in parts.  Raises StompError."""
         try:
             # Refuse a client without permission before it sends the body.
-            self._uploading.begin(durable=self._sends.check(begun))
+            send = self._sends.make(begun.headers)
+            self._port.engine.producers.find(send)
+            self._uploading.begin(durable=send.header.durable)
         except EngineError as refusal:
             raise refused("SEND", refusal, begun.headers) from None
         self._begun = begun
