@@ -152,11 +152,11 @@ class Sessions:
     def _over(self, session: Session) -> str:
         """Why a session is over; empty: it is not."""
         now, gate = self._now(), self._gate()
-        if now - session.begun >= SESSION_SECONDS_MAX or gate.expired(session.peer, self._wall_ms()):
+        if now - session.begun >= SESSION_SECONDS_MAX or gate.peers.expired(session.peer, self._wall_ms()):
             return "expired"
         if now - session.used >= IDLE_SECONDS_MAX:
             return "idle"
-        if gate.gone(session.peer) or (session.access is not UNRESTRICTED and session.version != gate.version):
+        if gate.peers.gone(session.peer) or (session.access is not UNRESTRICTED and session.version != gate.version):
             return "withdrawn"
         return ""
 

@@ -65,7 +65,7 @@ class Accepting:
             return make
 
         def restricted(transport: Transport, number: int, peer: Peer) -> Session:
-            self._gate.restrict(peer, restriction)
+            self._gate.peers.restrict(peer, restriction)
             return make(transport, number, peer)
 
         return restricted

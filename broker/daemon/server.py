@@ -91,7 +91,7 @@ class Server:
         await self.acceptors.check()
         tick, gate = self._broker.tick, self.security.gate
         try:
-            if self.security.look(tick.enter) or gate.any_expired(clock.wall_ms()) or gate.any_withdrawn():
+            if self.security.look(tick.enter) or gate.peers.any_expired(clock.wall_ms()) or gate.peers.any_withdrawn():
                 self.expel()
         except BaseException as error:
             tick.failed(None, error)
@@ -100,8 +100,8 @@ class Server:
         """Close connections whose login is no longer valid: its user, certificate rule, role or token is gone."""
         gate, now = self.security.gate, clock.wall_ms()
         for connection in self.acceptors.connections():
-            gone = gate.gone(connection.peer)
-            if gone or gate.expired(connection.peer, now):
+            gone = gate.peers.gone(connection.peer)
+            if gone or gate.peers.expired(connection.peer, now):
                 self._log("login.revoked" if gone else "login.expired", remote=connection.remote)
                 connection.abort()
 

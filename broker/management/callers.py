@@ -73,7 +73,7 @@ class Callers:
         caller: Caller = getattr(request.state, CALLER)
         given = request.headers.get("authorization", "")
         gate, version = self._broker.gate, self._broker.gate.version
-        over = gate.gone(caller.peer) or gate.expired(caller.peer, self._broker.engine.now)
+        over = gate.peers.gone(caller.peer) or gate.peers.expired(caller.peer, self._broker.engine.now)
         if caller.access is not None and (caller.authorization, caller.version) == (given, version) and not over:
             return caller.access
         scheme, _, text = given.partition(" ")

@@ -9,7 +9,7 @@ from broker.config import Config
 from broker.engine import QueueQuotas
 from broker.engine.model.permissions import Permission, PermissionTable
 from broker.security.certificates import Rule
-from broker.security.login import Policy
+from broker.security.login_policy import Policy
 from broker.security.users_file import NAME, UnusableFile, Users, read_users
 
 #: The role that may do everything as shipped, named as in Artemis.

@@ -27,7 +27,8 @@ from broker.net.fetch import fetch
 from broker.net.runner import LoopRunner
 from broker.net.tls import TlsSettings, TlsUnusable, make_context
 from broker.security.keys import FetchedKeys
-from broker.security.login import Policy, UserGate
+from broker.security.login import UserGate
+from broker.security.login_policy import Policy
 from broker.security.passwords import SALT_BYTES
 from broker.security.policy import SHIPPED_ROLE, allot, load_policy, permission_table, users_path
 from broker.security.throttle import Throttle
@@ -88,7 +89,7 @@ class BrokerSecurity:
             report=noting(report, engine.notes),
             secret=secrets.token_bytes(32),
         )
-        engine.security.roles_of = self.gate.roles_of
+        engine.security.roles_of = self.gate.peers.roles_of
         engine.security.change(self._prepared.table)
 
     def context(self, acceptor: str) -> Callable[[], ssl.SSLContext] | None:

@@ -61,11 +61,25 @@ def call_all(calls: Iterable[Callable[[], None]]) -> None:
         raise faults[0]
 
 
-class Gate(Protocol):
-    """Authenticates peers, and logs what it refuses."""
+class LoggedInPeers(Protocol):
+    """The peers that are logged in."""
 
     def restrict(self, peer: Peer, restriction: LoginRestriction) -> None:
         """Admit only the users of `restriction` from this peer, whose acceptor has it."""
+
+    def expired(self, peer: Peer, now: int) -> bool:
+        """Whether the token with which a peer logged in has expired; `now` in ms since the epoch."""
+
+    def gone(self, peer: Peer) -> bool:
+        """Whether a peer's login would be refused today: its user, certificate or token is no longer accepted."""
+
+
+class Gate(Protocol):
+    """Authenticates peers, and logs what it refuses."""
+
+    @property
+    def peers(self) -> LoggedInPeers:
+        """Those that are logged in."""
 
     @property
     def version(self) -> int:
@@ -91,12 +105,6 @@ class Gate(Protocol):
 
     def bearer(self, peer: Peer, name: str, token: bytes, then: Then) -> None:
         """Log in with a token; `name`, unless empty, must be its user."""
-
-    def expired(self, peer: Peer, now: int) -> bool:
-        """Whether the token with which a peer logged in has expired; `now` in ms since the epoch."""
-
-    def gone(self, peer: Peer) -> bool:
-        """Whether a peer's login would be refused today: its user, certificate or token is no longer accepted."""
 
     def left(self, peer: Peer) -> None:
         """Forget a peer that has disconnected."""

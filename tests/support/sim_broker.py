@@ -123,7 +123,7 @@ class SimBroker:
         self.parts: Broker = assemble(self.config, outside, self._make_writer, self._wake, limited, log)
         report = noting(self._report, self.engine.notes)
         self.gate = sim_gate(self.config, users, report, lambda: self.now)
-        self.engine.security.roles_of = self.gate.roles_of
+        self.engine.security.roles_of = self.gate.peers.roles_of
         self.accepting = Accepting(self.config, self.parts.tick, self.gate)
         self.parts.log.open()
         if isinstance(log, ReplicatedLog):

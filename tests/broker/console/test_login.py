@@ -12,7 +12,7 @@ from broker.console.console import POLICY, Console
 from broker.console.sessions import IDLE_SECONDS_MAX, SESSION_SECONDS_MAX, USER_SESSIONS_MAX, Session, Sessions
 from broker.engine.model.access import UNRESTRICTED
 from broker.management.callers import CALLER, Caller
-from broker.security.login import Policy
+from broker.security.login_policy import Policy
 from broker.sessions.login import Peer
 from tests.broker.console.harness import Browser
 from tests.broker.management.harness import TOKEN, TestBroker, managing

@@ -28,7 +28,8 @@ from broker.management.callers import require_step
 from broker.management.http import HttpServer
 from broker.management.limits import Limits as CallLimits
 from broker.management.ports import AcceptorState, Replicated
-from broker.security.login import Policy, UserGate
+from broker.security.login import UserGate
+from broker.security.login_policy import Policy
 from broker.security.throttle import Throttle
 from broker.sessions.links.links import Links
 from broker.sessions.stomp.format import encode_head
@@ -95,7 +96,7 @@ class TestBroker(SimBroker):
             secret=b"x" * 32,
         )
         self.links = Links(self.engine, ())
-        self.engine.security.roles_of = self.gate.roles_of
+        self.engine.security.roles_of = self.gate.peers.roles_of
         self.engine.tasks.go_on(partial(require_step, self.engine))
         self._loop = asyncio.get_running_loop()
 

@@ -20,7 +20,7 @@ from broker.log_events import EVENTS
 from broker.management.api import Api
 from broker.management.callers import WHOLE_BROKER
 from broker.management.ports import Replicated
-from broker.security.login import Policy
+from broker.security.login_policy import Policy
 from tests.broker.management.harness import TOKEN, Answer, Client, TestBroker, basic, managing
 from tests.broker.management.linked import PARIS, ROME, Session, linked
 from tests.support.sim_gate import cheap_user
@@ -339,14 +339,14 @@ async def test_one_login_a_connection_and_it_is_counted_while_it_lasts(broker: T
     head = f"GET /api/v1/status HTTP/1.1\r\nHost: b\r\nAuthorization: {ALICE['Authorization']}\r\n"
     await client.raw((f"{head}\r\n{head}\r\n{head}Connection: close\r\n\r\n").encode())
     assert [code for code, _ in broker.reports] == ["login.accepted"]
-    while broker.gate._peers._per_user:
+    while broker.gate.peers._per_user:
         await broker.settled()
 
 
 async def test_who_loses_his_roles_or_is_removed_calls_no_more(broker: TestBroker, client: Client) -> None:
     managing(broker, "#")
     assert (await call(client, "GET", "/api/v1/status", ALICE)).status == 200
-    broker.gate.change(type(broker.gate._policy)({}))
+    broker.gate.change(type(broker.gate.peers.policy)({}))
     broker.tick.enter()
     broker.engine.secure(None)
     assert (await call(client, "GET", "/api/v1/status", ALICE)).status == 401

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from broker.engine.model.access import Identity
-from broker.security.login import Policy, UserGate
+from broker.security.login import UserGate
+from broker.security.login_policy import Policy
 from broker.security.throttle import Throttle
 from broker.sessions.login import Peer
 from tests.support.sim_gate import cheap_user, outcome

@@ -11,7 +11,7 @@ from contextlib import nullcontext
 import pytest
 
 from broker.engine.model.permissions import Permission
-from broker.security.login import Policy
+from broker.security.login_policy import Policy
 from tests.broker.security.verbs import (
     NAME,
     NEW,

@@ -7,7 +7,7 @@ import pytest
 from broker.config import Config
 from broker.config.acceptors import MessagingAcceptor
 from broker.engine.model.access import Identity
-from broker.security.login import Policy
+from broker.security.login_policy import Policy
 from broker.sessions.login import LoginRestriction, Peer
 from protocols.mqtt.codes import V5, V311
 from tests.broker.security.logins import BOB, Bench
@@ -25,7 +25,7 @@ def came(
 ) -> tuple[Peer, Identity | None]:
     """Somebody who comes to a door, and what it is told."""
     peer = Peer("1.1.1.1:1", "1.1.1.1")
-    bench.gate.restrict(peer, door)
+    bench.gate.peers.restrict(peer, door)
     bench.gate.login(peer, name, password, bench.told.append)
     bench.hash()
     return peer, bench.told.pop()
@@ -57,7 +57,7 @@ def test_a_refusal_is_slowed_as_a_wrong_password_is() -> None:
     """Or it would tell that the password was right."""
     bench = Bench(delay=100)
     peer = Peer("1.1.1.1:1", "1.1.1.1")
-    bench.gate.restrict(peer, LoginRestriction(users=frozenset({"alice"})))
+    bench.gate.peers.restrict(peer, LoginRestriction(users=frozenset({"alice"})))
     bench.gate.login(peer, "bob", b"secret", bench.told.append)
     bench.hash()
     assert (bench.told, len(bench.waiting)) == ([], 1)
@@ -65,9 +65,9 @@ def test_a_refusal_is_slowed_as_a_wrong_password_is() -> None:
 
 def test_who_loses_the_role_of_its_door_is_gone(bench: Bench) -> None:
     peer, _ = came(bench, LoginRestriction(roles=CLERK))
-    assert not bench.gate.gone(peer)
+    assert not bench.gate.peers.gone(peer)
     bench.gate.change(Policy({"bob": cheap_user("secret", "others")}))
-    assert bench.gate.gone(peer)
+    assert bench.gate.peers.gone(peer)
 
 
 @pytest.mark.parametrize("delay", [0, 100])
@@ -80,7 +80,7 @@ def test_the_anonymous_have_roles_too(delay: int) -> None:
         (LoginRestriction(users=frozenset({"bob"})), False),
     ):
         peer = Peer("1.1.1.1:1", "1.1.1.1")
-        bench.gate.restrict(peer, door)
+        bench.gate.peers.restrict(peer, door)
         assert (bench.gate.anonymous(peer) is not None) == admitted
 
 

@@ -12,7 +12,7 @@ from scramp import ScramClient
 from broker.engine.model.access import Identity
 from broker.security import passwords
 from broker.security.certificates import Rule, subject_of, user_of
-from broker.security.login import Policy
+from broker.security.login_policy import Policy
 from broker.security.password_checks import HASHES_WAITING_MAX
 from broker.security.throttle import WAIT_MS_MAX, Throttle, block
 from broker.security.users_file import StoredUser, UnusableFile, read_users, with_password, write_users
@@ -221,11 +221,11 @@ def test_a_user_with_another_number_of_connections() -> None:
 
 def test_who_is_gone(bench: Bench) -> None:
     peer = bench.enter()
-    assert not bench.gate.gone(peer)
+    assert not bench.gate.peers.gone(peer)
     bench.gate.change(Policy({"bob": StoredUser()}))
-    assert not bench.gate.gone(peer)
+    assert not bench.gate.peers.gone(peer)
     bench.gate.change(Policy({}))
-    assert bench.gate.gone(peer)
+    assert bench.gate.peers.gone(peer)
 
 
 def test_a_certificate_without_its_rule_is_gone(bench: Bench) -> None:
@@ -234,14 +234,14 @@ def test_a_certificate_without_its_rule_is_gone(bench: Bench) -> None:
     peer = Peer("1.1.1.1:1", "1.1.1.1", True, (("CN", "bob"),))
     assert bench.gate.external(peer, "") is not None
     bench.gate.change(Policy({"bob": BOB}, rules=rules))
-    assert not bench.gate.gone(peer)
+    assert not bench.gate.peers.gone(peer)
     for policy in (
         Policy({"bob": BOB}),
         Policy({"bob": BOB, "eve": BOB}, rules=[Rule("CN=bob", "eve")]),
         Policy({"eve": BOB}, rules=rules),
     ):
         bench.gate.change(policy)
-        assert bench.gate.gone(peer)
+        assert bench.gate.peers.gone(peer)
 
 
 # -- the users file ----------------------------------------------------------------------------------------------------

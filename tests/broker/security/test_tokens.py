@@ -18,7 +18,7 @@ from jwt.algorithms import RSAAlgorithm
 
 from broker.engine.model.access import Identity
 from broker.security.keys import UNKNOWN_MS, WAITING_MAX, FetchedKeys
-from broker.security.login import Policy
+from broker.security.login_policy import Policy
 from broker.security.password_checks import HASHES_WAITING_MAX
 from broker.security.tokens import (
     ALGORITHMS,
@@ -241,12 +241,12 @@ def test_a_token_as_a_password(name: str) -> None:
     assert bench.told == [ALICE]
     assert bench.told[0] is not None
     assert bench.told[0].lasting
-    assert not bench.gate.gone(peer), "though no users file knows him"
-    assert not bench.gate.expired(peer, NOW)
-    assert bench.gate.expired(peer, NOW + 3_610_000)
-    assert bench.gate.any_expired(NOW + 3_610_000)
+    assert not bench.gate.peers.gone(peer), "though no users file knows him"
+    assert not bench.gate.peers.expired(peer, NOW)
+    assert bench.gate.peers.expired(peer, NOW + 3_610_000)
+    assert bench.gate.peers.any_expired(NOW + 3_610_000)
     bench.gate.left(peer)
-    assert not bench.gate.any_expired(NOW + 3_610_000)
+    assert not bench.gate.peers.any_expired(NOW + 3_610_000)
 
 
 CHANGES: list[tuple[Tokens | None, bool]] = [
@@ -264,7 +264,7 @@ def test_who_came_by_a_token_goes_with_its_key_and_its_rules(checks: Tokens | No
     bench = gate()
     peer = bench.enter("", token())
     bench.gate.change(Policy({}, tokens=checks))
-    assert bench.gate.gone(peer) is not stays
+    assert bench.gate.peers.gone(peer) is not stays
 
 
 @pytest.mark.parametrize(("checks", "stays"), [each for each in CHANGES if each[0] is None or each[0].present])
@@ -285,13 +285,13 @@ def test_keys_that_change_on_their_own() -> None:
     bench = Bench()
     bench.gate.change(Policy({}, tokens=Tokens(RULES, lambda: keys, lambda: NOW)))
     peer = bench.enter("", token())
-    assert bench.gate.any_withdrawn()
-    assert not bench.gate.any_withdrawn(), "told once"
-    assert not bench.gate.gone(peer)
+    assert bench.gate.peers.any_withdrawn()
+    assert not bench.gate.peers.any_withdrawn(), "told once"
+    assert not bench.gate.peers.gone(peer)
     bench.login("", token())
     keys = KeySet(key_set(public_jwk("RS256", "2")))
-    assert bench.gate.any_withdrawn()
-    assert bench.gate.gone(peer)
+    assert bench.gate.peers.any_withdrawn()
+    assert bench.gate.peers.gone(peer)
     bench.hash()
     while bench.work:
         bench.hash()

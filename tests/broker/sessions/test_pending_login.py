@@ -30,6 +30,10 @@ class SlowGate:
     def version(self) -> int:
         return 0
 
+    @property
+    def peers(self) -> SlowGate:
+        return self
+
     def mechanisms(self, peer: Peer) -> tuple[str, ...]:
         return MECHANISMS
 

@@ -7,7 +7,8 @@ from scramp import ScramClient
 
 from broker.engine.model.access import Identity
 from broker.security.certificates import Rule
-from broker.security.login import Policy, UserGate
+from broker.security.login import UserGate
+from broker.security.login_policy import Policy
 from broker.security.throttle import Throttle
 from broker.sessions.login import Peer
 from broker.sessions.sasl import REFUSED, Answer, Challenge, Exchange, Granted, LoginRefused, begin
