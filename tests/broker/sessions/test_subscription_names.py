@@ -186,10 +186,12 @@ def test_a_session_that_takes_over_may_want_no_local(sim: SimWorld) -> None:
     assert reader.payloads() == [b"1"]
 
 
-def test_a_reader_of_a_session_s_queue_does_not_keep_the_session_from_it(sim: SimWorld) -> None:
+@pytest.mark.parametrize("name", [{}, {"durable-subscription-name": "a.b"}])
+def test_a_reader_of_a_session_s_queue_does_not_keep_the_session_from_it(sim: SimWorld, name: dict[str, str]) -> None:
+    """The full name of a queue counts, not that of a subscription beside it."""
     reader = session(sim, qos=0)
-    watcher = sim.broker.connect()
-    watcher.subscribe("/topic/a.b::c.a.b", ack="client-individual")
+    watcher = sim.broker.connect(**{"client-id": "c"})
+    watcher.subscribe("/topic/a.b::c.a.b", ack="client-individual", **name)
     reader.disconnect()
     reader = sim.connect("c", clean=False, expiry=FOR_EVER)
     watcher.drop()
