@@ -74,7 +74,7 @@ class Producers:
             raise send.refusal
 
     def may_refuse(self, sends: Sequence[Send]) -> bool:
-        """Whether any message of these sends could be refused if they were published now; looks at none of them."""
+        """Whether any message of these sends could be refused if they were published now; looks at no message."""
         return not self._state.journal.has_spare or any([_may_refuse(self._state, send) for send in sends])
 
     def check_routed(self, send: Send) -> None:

@@ -345,15 +345,16 @@ def _refused(refusals: list[Refusal]) -> StompError:
 
 
 def _refused_in(tx: Transaction, runs: list[_Run], messages: list[Message], producers: Producers) -> list[Refusal]:
-    """Add messages to a transaction, all or none.  Returns the refusal, if any."""
-    run = runs[0]
-    try:
-        for run in runs:
+    """Add messages to a transaction, all or none.  Returns the refusals."""
+    for run in runs:
+        try:
             producers.find(run)
-        run = runs[0]
+        except EngineError as error:
+            return [Refusal(run, run.messages, error)]
+    try:
         tx.send(runs, messages)
     except EngineError as error:
-        return [Refusal(run, run.messages, error)]
+        return [Refusal(run, run.messages, error) for run in runs]
     return []
 
 
