@@ -19,11 +19,12 @@ from broker.log import printable
 
 if TYPE_CHECKING:
     from click._termui_impl import ProgressBar
+    from rich.console import Console
 
 OutputFormat = Literal["table", "json"]
 
-#: Width of a table that does not go to a terminal: nothing is cut or wrapped for programs.
-WIDE: Final = 100_000
+#: Between two columns of a table.
+_GAP: Final = "  "
 
 Entry = TypeVar("Entry")
 
@@ -63,9 +64,33 @@ def print_list(
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> None:
-    """Rows under headings; the columns named in `right` hold numbers."""
-    # Imported here, since most commands print no table.
+    """Rows under headings; the columns named in `right` hold numbers.
+
+    Cells are folded if the terminal is too narrow, and never for programs.
+    """
+    from rich.cells import cell_len  # here, since most commands print no table
+
+    cells = [[shown(cell) for cell in row] for row in rows]
+    widths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
+    if sys.stdout.isatty() and sum(widths) + len(_GAP) * (len(widths) - 1) > _screen().width:
+        _print_folded(columns, cells, right)
+        return
+    for row in (columns, *cells):
+        padding = [" " * (width - cell_len(cell)) for width, cell in zip(widths, row, strict=True)]
+        aligned = [
+            pad + cell if name in right else cell + pad for name, cell, pad in zip(columns, row, padding, strict=True)
+        ]
+        line = _GAP.join(aligned)
+        click.echo(click.style(line, bold=True) if row is columns else line, file=sys.stdout)
+
+
+def _screen() -> Console:
     from rich.console import Console
+
+    return Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
+
+
+def _print_folded(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str]) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -73,9 +98,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, rig
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(shown(cell)) for cell in row))
-    width = None if sys.stdout.isatty() else WIDE
-    Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False).print(table)
+        table.add_row(*map(Text, row))
+    _screen().print(table)
 
 
 def print_facts(header: Mapping[str, object]) -> None:

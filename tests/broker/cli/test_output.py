@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import sys
+from collections.abc import Sequence
+
 import pytest
 
-from broker.cli.output import duration_shown, shown, size_shown, time_shown
+from broker.cli.output import duration_shown, print_table, shown, size_shown, time_shown
 
 
 @pytest.mark.parametrize(
@@ -50,3 +54,33 @@ def test_times(ms: int, text: str) -> None:
 )
 def test_values(value: object, text: str) -> None:
     assert shown(value) == text
+
+
+def table(capsys: pytest.CaptureFixture[str], *rows: Sequence[object]) -> list[str]:
+    """The lines of a table with these rows, for a program."""
+    print_table(["name", "messages", "state"], rows, right=["messages"])
+    return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+
+
+def test_a_table_has_columns_as_wide_as_their_cells(capsys: pytest.CaptureFixture[str]) -> None:
+    assert table(capsys, ["日本", 5, ""], ["[b]x\x1b", 1_234_567_890, None], ["é", 0, "paused" * 50]) == [
+        "name        messages  state",
+        "日本               5",
+        r"[b]x\x1b  1234567890",
+        f"é                  0  {'paused' * 50}",
+    ]
+    assert table(capsys) == ["name  messages  state"]
+
+
+@pytest.mark.parametrize(("columns", "lines"), [("200", 2), ("30", 6)])
+def test_cells_are_folded_if_the_terminal_is_too_narrow(
+    monkeypatch: pytest.MonkeyPatch, columns: str, lines: int
+) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(screen, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setenv("COLUMNS", columns)
+    print_table(["name", "state"], [["a", "b" * 100]])
+    shown = screen.getvalue().splitlines()
+    assert len(shown) == lines
+    assert "".join(line[6:].strip() for line in shown[1:]) == "b" * 100
