@@ -436,6 +436,11 @@ EVENTS: Final[dict[str, Event]] = {
         "Correct the queue or divert that the line names, and reload again.",
     ),
     "replication.claimed": Event("info", "Only this broker can now write the journal; it reads the rest of it."),
+    "replication.disabled": Event(
+        "error",
+        "This standby cannot take over: a file that its configuration names is unusable.",
+        "Correct the file that the line names; the standby looks at it again every 2 seconds.",
+    ),
     "replication.goes_on": Event("info", "The database of the journal answers again: producers continue."),
     "replication.handing_over": Event(
         "warning", "An operator hands the journal over to another broker.", _MEANT, audited=True

@@ -18,6 +18,7 @@ from broker.daemon.lease import LeaseKeeper
 from broker.daemon.standby import UNASKED, Owned, Standby
 from broker.daemon.wiring import Broker, Environment, file_log
 from broker.management.ports import Replicated
+from broker.security.checks import problems
 from store.bodies import BodyStore
 from store.errors import DatabaseUnfit, LogFailed
 from store.log import FileLog
@@ -55,6 +56,7 @@ class Replication:
     """
 
     def __init__(self, config: Config, outside: Environment, *, patience: int = 0) -> None:
+        self._config = config
         self._section = section = config.journal.postgresql
         self._outside = outside
         self._patience = patience
@@ -118,6 +120,7 @@ class Replication:
             make_broker=make_broker,
             keep_lease=keep_lease,
             check=self._database.check,
+            unable=self._unable,
             ended=announce,
             report=self._outside.report,
             monotonic=self._outside.monotonic,
@@ -134,6 +137,10 @@ class Replication:
         if isinstance(result, Exception):
             raise result
         return result
+
+    def _unable(self) -> str:
+        """Why this broker could not serve: a file that its configuration names cannot be used; empty: it could."""
+        return "; ".join([f"{each.key}: {each.value} {each.fix}" for each in problems(self._config, "")])
 
     def replicated(self) -> Replicated:
         """This broker's role, and its progress while it stands by."""

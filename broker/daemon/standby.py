@@ -69,7 +69,7 @@ class Standby:
 
     `make_broker` makes the parts that the journal is read into.  `keep_lease` starts renewing the lease: its arguments
     are the epoch and when the lease was taken.  `ended` is called once, in one of the threads, with the result or the
-    error.  `check` checks that the database is fit.
+    error.  `check` checks that the database is fit, `unable` says why this broker could not serve (empty: it could).
     """
 
     def __init__(
@@ -85,6 +85,7 @@ class Standby:
         make_broker: Callable[[], Broker],
         keep_lease: Callable[[int, float], LeaseKeeper],
         check: Callable[[], None],
+        unable: Callable[[], str],
         ended: Callable[[Owned | Exception], None],
         report: Report,
         monotonic: Callable[[], float],
@@ -98,6 +99,8 @@ class Standby:
         self._make_broker = make_broker
         self._keep_lease = keep_lease
         self._check = check
+        self._unable = unable
+        self._disabled = ""  # why this broker could not serve, when last asked
         self._ended = ended
         self._report = report
         self._monotonic = monotonic
@@ -140,7 +143,8 @@ class Standby:
         head = copying.known
         lag = max(0, head.entries - copying.entries) if head is not None else 0
         seconds = self._monotonic() - self._equal if lag or self._trouble else 0.0
-        return Replicated("standby", head.epoch if head is not None else 0, lag, seconds, self._trouble)
+        trouble = self._trouble or self._disabled
+        return Replicated("standby", head.epoch if head is not None else 0, lag, seconds, trouble)
 
     def _run(self, work: Callable[[], None]) -> None:
         try:
@@ -159,6 +163,7 @@ class Standby:
         with self._changed:
             self._comparing = False
             self._changed.notify_all()
+        self._ask_if_able()
         tidied = self._monotonic()
         while not self._stopping:
             try:
@@ -166,6 +171,7 @@ class Standby:
                 self._look()
                 if self._monotonic() - tidied > TIDY_SECONDS:
                     tidied = self._monotonic()
+                    self._ask_if_able()
                     self._copying.tidy()
                 if self._may_own():
                     self._take_over()
@@ -173,6 +179,13 @@ class Standby:
             except (Doubtful, Unavailable) as trouble:
                 self._report_trouble(str(trouble))
             self._pause()
+
+    def _ask_if_able(self) -> None:
+        """Note whether this broker could serve; one that could not leaves the log to another one."""
+        disabled = self._unable()
+        if disabled and disabled != self._disabled:
+            self._report("replication.disabled", error=disabled)
+        self._disabled = disabled
 
     def _compare(self) -> None:
         self._check()
@@ -216,7 +229,7 @@ class Standby:
         if lease.left > 0 and lease.owner != self._name:
             self._patient_until = 0.0  # another broker has taken the lease since
             return False
-        if self._monotonic() < self._patient_until:
+        if self._disabled or self._monotonic() < self._patient_until:
             return False
         return self._leases.take_lease(self._name, self._lease_ms)
 

@@ -232,6 +232,19 @@ def test_a_standby_is_reloaded_once_it_owns_the_journal(brokers: Brokers) -> Non
     assert "late" in two.queue_names()
 
 
+def test_a_standby_whose_files_are_unusable_waits_until_they_are_corrected(brokers: Brokers) -> None:
+    """Else it would take over and end, and be disabled by systemd when it is needed."""
+    one, two = brokers.both()
+    users = two.data / "users.toml"
+    users.touch()
+    users.chmod(0o644)
+    two.await_log("replication.disabled")
+    one.kill()
+    assert "other users can access the users file" in two.get("status")["replication"]["trouble"]
+    users.chmod(0o600)
+    two.await_ready()
+
+
 @pytest.mark.parametrize("unconfirmed", [b"a message", b""])
 def test_an_owner_whose_database_is_silent_ends_with_its_lease(brokers: Brokers, unconfirmed: bytes) -> None:
     """Without a message it is the last entry that the database does not answer."""

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import pytest
 
 from broker.daemon import standby as standing_by
-from broker.daemon.standby import Standby
+from broker.daemon.standby import UNASKED, Standby
 from store.following import Following
 from tests.store.replicas import Replica
 from tests.support.sim_database import SimDatabase
@@ -36,6 +36,7 @@ def standby(
     patience_s: float = 0,
     replica: Replica | None = None,
     make_broker: Callable[[], Any] = never,
+    unable: Callable[[], str] = lambda: "",
 ) -> Standby:
     replica = replica or Replica(shared, "me")
     return Standby(
@@ -49,6 +50,7 @@ def standby(
         make_broker=make_broker,
         keep_lease=never,
         check=never,
+        unable=unable,
         ended=never,
         report=lambda code, /, **fields: None,
         monotonic=clock,
@@ -65,6 +67,20 @@ def test_it_takes_a_lease_that_is_over_and_no_other() -> None:
     assert me._may_own()
     assert not other.take_lease("other", LEASE_MS)
     assert me._may_own(), "it is its own now"
+
+
+def test_one_that_could_not_serve_leaves_it_to_others() -> None:
+    why = ["users.toml: other users can access the users file"]
+    me = standby(SimDatabase(), Clock(), unable=lambda: why[0])
+    me._ask_if_able()
+    assert not me._may_own()
+    assert me.state.trouble == UNASKED.trouble, "the first query comes first"
+    me._trouble = ""
+    assert me.state.trouble == why[0]
+    why[0] = ""
+    me._ask_if_able()
+    assert me._may_own()
+    assert me.state.trouble == ""
 
 
 def test_one_that_has_handed_over_leaves_it_to_others_for_a_while() -> None:
