@@ -12,7 +12,7 @@ from broker.config import BrokerSection, Config, LinkSection, RemoteQueueSection
 from broker.engine.model.message import RoutingType
 from broker.engine.model.report import Report
 from broker.net.dialer import Dialer, Endpoint, LinkSession
-from broker.net.tls import make_client_context
+from broker.security.link_login import link_context, link_password
 from broker.sessions.links.amqp import AmqpLinkSession
 from broker.sessions.links.bridge import Bridge, bridges
 from broker.sessions.links.links import Links
@@ -34,7 +34,7 @@ PROPERTIES_BYTES_MAX: Final = 1 << 20
 
 
 def link_settings(config: Config) -> list[LinkSettings]:
-    """Return the configured links.  Raises OSError for a password file that cannot be read."""
+    """Return the configured links.  Raises UnusableFile."""
     sharing = Counter(
         remote.waits_on(name) for name, link in config.links.items() for remote in link.remote_queues.values()
     )
@@ -45,7 +45,7 @@ def link_settings(config: Config) -> list[LinkSettings]:
             tuple(_routes(name, section, sharing)),
             enabled=section.enabled,
             user=section.user,
-            password=_password(section),
+            password=link_password(section),
             retry_interval=section.retry_interval,
             retry_interval_max=section.retry_interval_max,
             idle_timeout=section.idle_timeout,
@@ -54,12 +54,6 @@ def link_settings(config: Config) -> list[LinkSettings]:
         )
         for name, section in config.links.items()
     ]
-
-
-def _password(section: LinkSection) -> bytes:
-    if section.password_file is None:
-        return b""
-    return section.password_file.read_bytes().partition(b"\n")[0].rstrip(b"\r")
 
 
 def _routes(link: str, section: LinkSection, sharing: Mapping[str, int]) -> Iterator[RouteSettings]:
@@ -179,14 +173,12 @@ class LinkSessions:
 
 
 def make_dialer(config: Config, tick: Tick, links: Links, sessions: LinkSessions, report: Report) -> Dialer:
-    """Return the dialer that connects the links.  Raises TlsUnusable."""
+    """Return the dialer that connects the links.  Raises UnusableFile."""
     endpoints = {name: tuple(_endpoints(section)) for name, section in config.links.items()}
     return Dialer(tick, links, endpoints, sessions, report=report, monotonic_ms=clock.monotonic_ms)
 
 
 def _endpoints(section: LinkSection) -> Iterator[Endpoint]:
-    context = None
-    if any(url.secure for url in section.urls):
-        context = make_client_context(section.ca, section.certificate, section.key)
+    context = link_context(section)
     for url in section.urls:
         yield Endpoint(str(url), url.host, url.port, context if url.secure else None)

@@ -18,7 +18,6 @@ from broker.management.ports import Broker as BrokerPort
 from broker.management.runtime import Listening
 from broker.management.shared import Shared
 from broker.net.runner import LoopRunner
-from broker.net.tls import TlsUnusable
 from broker.security.audit_log import AuditLog
 from broker.security.reload import BrokerSecurity
 from broker.security.users_file import UnusableFile
@@ -42,7 +41,7 @@ class Server:
             self._accepting = Accepting(config, broker.tick, self.security.gate)
             self._link_sessions = LinkSessions(config, broker.tick, self.links, self._accepting.mqtt_sessions)
             self.dialer = make_dialer(config, broker.tick, self.links, self._link_sessions, log)
-        except (TlsUnusable, OSError) as error:
+        except OSError as error:
             raise UnusableFile(str(error)) from None
 
     async def open(self, managed: BrokerPort, token: str) -> list[Listening]:

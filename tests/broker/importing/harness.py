@@ -41,9 +41,12 @@ def imported(data: bytes, tmp_path: Path) -> tuple[dict[str, Any], Imported]:
 
 
 def checked(file: Path) -> Config:
-    """What `bartleby config check` finds nothing wrong with.  Raises ConfigError."""
+    """What `bartleby config check` finds nothing wrong with, but for links' files that are missing.
+
+    Raises ConfigError.
+    """
     config = load(file)
-    assert problems(config, str(file)) == []
+    assert [each for each in problems(config, str(file)) if not each.key.startswith("links.")] == []
     return config
 
 

@@ -143,6 +143,31 @@ def test_each_file_that_is_wrong_is_told_with_its_setting(
     assert text in problem
 
 
+@pytest.mark.parametrize(
+    ("name", "setting", "text"),
+    [
+        (
+            "link.password",
+            "links.paris.password-file",
+            "the password cannot be read: No such file or directory",
+        ),
+        ("ca.pem", "links.paris", "ca.pem: it cannot be read: No such file or directory: name a file"),
+        ("server.pem", "links.paris", "server.pem: it cannot be read: No such file or directory: name a file"),
+    ],
+)
+def test_files_of_links(site: Site, name: str, setting: str, text: str) -> None:
+    place = site.directory
+    place.joinpath("link.password").write_text("secret")
+    files = f'password-file = "{place}/link.password"\nca = "{place}/ca.pem"\ncertificate = "{place}/server.pem"'
+    link = f'[links.paris]\nurl = "amqps://paris"\nuser = "u"\n{files}\nkey = "{place}/server.key"\n'
+    site.file.write_text(link)
+    assert checks.problems(load(site.file), "broker.toml") == []
+    site.path(name).unlink()
+    [problem] = map(str, checks.problems(load(site.file), "broker.toml"))
+    assert problem.startswith(f"broker.toml: {setting}")
+    assert text in problem
+
+
 def test_all_at_once(site: Site) -> None:
     for name in ("users.toml", "jwks.json", "server.key"):
         site.path(name).unlink()
