@@ -197,6 +197,11 @@ class LinkSection(Section):
         return tuple(map(parse_url, self.url))
 
     @property
+    def secure(self) -> bool:
+        """Whether it uses TLS with any of its URLs."""
+        return any(url.secure for url in self.urls)
+
+    @property
     def speaks_mqtt(self) -> bool:
         """Whether it is an MQTT bridge; all URLs agree."""
         return self.urls[0].mqtt

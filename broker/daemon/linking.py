@@ -12,7 +12,8 @@ from broker.config import BrokerSection, Config, LinkSection, RemoteQueueSection
 from broker.engine.model.message import RoutingType
 from broker.engine.model.report import Report
 from broker.net.dialer import Dialer, Endpoint, LinkSession
-from broker.security.link_login import link_context, link_password
+from broker.security.link_login import LinkContext, link_password
+from broker.security.users_file import UnusableFile
 from broker.sessions.links.amqp import AmqpLinkSession
 from broker.sessions.links.bridge import Bridge, bridges
 from broker.sessions.links.links import Links
@@ -174,11 +175,23 @@ class LinkSessions:
 
 def make_dialer(config: Config, tick: Tick, links: Links, sessions: LinkSessions, report: Report) -> Dialer:
     """Return the dialer that connects the links.  Raises UnusableFile."""
-    endpoints = {name: tuple(_endpoints(section)) for name, section in config.links.items()}
-    return Dialer(tick, links, endpoints, sessions, report=report, monotonic_ms=clock.monotonic_ms)
+    return Dialer(tick, links, Endpoints(config.links), sessions, report=report, monotonic_ms=clock.monotonic_ms)
 
 
-def _endpoints(section: LinkSection) -> Iterator[Endpoint]:
-    context = link_context(section)
-    for url in section.urls:
-        yield Endpoint(str(url), url.host, url.port, context if url.secure else None)
+class Endpoints:
+    """Where links connect to, with their passwords and certificates as they are then.  Raises UnusableFile."""
+
+    def __init__(self, sections: Mapping[str, LinkSection]) -> None:
+        self._sections = sections
+        self._contexts = {name: LinkContext(section) for name, section in sections.items() if section.secure}
+
+    def __call__(self, link: Link) -> Endpoint:
+        """Return where a link connects to next.  Raises OSError for a file that cannot be used."""
+        section = self._sections[link.name]
+        url = section.urls[link.attempts % len(section.urls)]
+        link.remote = str(url)
+        try:
+            link.settings = replace(link.settings, password=link_password(section))
+            return Endpoint(url.host, url.port, self._contexts[link.name]() if url.secure else None)
+        except UnusableFile as error:
+            raise OSError(str(error)) from None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -53,20 +53,22 @@ class OutgoingConnection(Connection):
 class Endpoint:
     """A place that a link may connect to; `context`: for TLS, or None."""
 
-    url: str
     host: str
     port: int
     context: ssl.SSLContext | None
 
 
 class Dialer(Origin):
-    """Opens the connections of links, and checks their timers."""
+    """Opens the connections of links, and checks their timers.
+
+    `next_endpoint` returns where a link connects to next, or raises OSError.
+    """
 
     def __init__(
         self,
         tick: Tick,
         links: Links,
-        endpoints: Mapping[str, tuple[Endpoint, ...]],
+        next_endpoint: Callable[[Link], Endpoint],
         make_session: MakeSession,
         *,
         report: Report,
@@ -75,7 +77,7 @@ class Dialer(Origin):
         super().__init__(report, monotonic_ms, LOGIN_MS_MAX)
         self._tick = tick
         self._links = links
-        self._endpoints = endpoints
+        self._next_endpoint = next_endpoint
         self._make_session = make_session
         self._made = 0
         self._dialing: dict[str, asyncio.Task[None]] = {}
@@ -102,10 +104,8 @@ class Dialer(Origin):
             connection.check(now, CHECK_PERIOD_MS)
 
     async def _connect(self, link: Link) -> None:
-        endpoints = self._endpoints[link.name]
-        endpoint = endpoints[link.attempts % len(endpoints)]
-        link.remote = endpoint.url
         try:
+            endpoint = self._next_endpoint(link)
             async with asyncio.timeout(CONNECT_SECONDS_MAX):
                 await asyncio.get_running_loop().create_connection(
                     lambda: OutgoingConnection(self, self._tick, link),

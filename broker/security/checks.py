@@ -16,7 +16,7 @@ from pathlib import Path
 from broker.config import Config
 from broker.config.acceptors import TlsSection
 from broker.config.problems import Problem
-from broker.security.link_login import link_context, link_password
+from broker.security.link_login import LinkContext, link_password
 from broker.security.policy import load_policy
 from broker.security.reload import acceptor_context, read_keys, tls_settings
 from broker.security.users_file import UnusableFile
@@ -60,7 +60,8 @@ def _checks(config: Config) -> Iterator[_Check]:
         yield f"acceptors.{name}.tls", "", partial(acceptor_context, tls)
     for name, link in config.links.items():
         yield f"links.{name}.password-file", _named(link.password_file), partial(link_password, link)
-        yield f"links.{name}", "", partial(link_context, link)
+        if link.secure:
+            yield f"links.{name}", "", partial(LinkContext, link)
 
 
 def _problem(read: Callable[[], object]) -> str:

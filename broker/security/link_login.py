@@ -6,7 +6,7 @@ import ssl
 
 from broker.config import LinkSection
 from broker.net.tls import TlsUnusable, make_client_context
-from broker.security.users_file import UnusableFile
+from broker.security.users_file import Stamp, UnusableFile, stamp_of
 
 
 def link_password(section: LinkSection) -> bytes:
@@ -21,11 +21,23 @@ def link_password(section: LinkSection) -> bytes:
         raise UnusableFile(f"{why}: write it to the first line of that file, for the broker's user") from None
 
 
-def link_context(section: LinkSection) -> ssl.SSLContext | None:
-    """The TLS context of a link's connections; None if it does not use TLS.  Raises UnusableFile."""
-    if not any(url.secure for url in section.urls):
-        return None
-    try:
-        return make_client_context(section.ca, section.certificate, section.key)
-    except TlsUnusable as error:
-        raise UnusableFile(str(error)) from None
+class LinkContext:
+    """The TLS context of a link's connections, made anew once a file has changed.  Raises UnusableFile."""
+
+    def __init__(self, section: LinkSection) -> None:
+        self._section = section
+        self._files = [file for file in (section.ca, section.certificate, section.key) if file is not None]
+        self._stamp, self._context = self._make()
+
+    def __call__(self) -> ssl.SSLContext:
+        """Return the context for the next connection.  Raises UnusableFile."""
+        if stamp_of(self._files) != self._stamp:
+            self._stamp, self._context = self._make()
+        return self._context
+
+    def _make(self) -> tuple[Stamp, ssl.SSLContext]:
+        stamp, section = stamp_of(self._files), self._section
+        try:
+            return stamp, make_client_context(section.ca, section.certificate, section.key)
+        except TlsUnusable as error:
+            raise UnusableFile(str(error)) from None

@@ -33,7 +33,15 @@ from broker.security.passwords import SALT_BYTES
 from broker.security.policy import SHIPPED_ROLE, allot, load_policy, permission_table, users_path
 from broker.security.throttle import Throttle
 from broker.security.tokens import KEYS_BYTES_MAX, KeySet, TokenRules, Tokens
-from broker.security.users_file import StoredUser, UnusableFile, read_secret, with_password, write_users
+from broker.security.users_file import (
+    Stamp,
+    StoredUser,
+    UnusableFile,
+    read_secret,
+    stamp_of,
+    with_password,
+    write_users,
+)
 from broker.sessions.sasl import SCRAMS
 
 #: The first user, who may do everything, and the random bytes in the password.
@@ -45,8 +53,6 @@ LOOK_PERIOD_MS: Final = 5_000
 
 #: Bytes of a key file.
 KEY_BYTES_MAX: Final = 1 << 20
-
-Stamp = tuple[tuple[int, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,15 +268,7 @@ def _stamp(config: Config) -> Stamp:
     for acceptor in config.enabled_acceptors.values():
         if acceptor.tls:
             paths += tls_settings(acceptor.tls).files
-    return tuple(map(_stat, paths))
-
-
-def _stat(path: Path) -> tuple[int, int, int]:
-    try:
-        found = path.stat()
-    except OSError:
-        return (0, 0, 0)
-    return (found.st_mtime_ns, found.st_size, found.st_ino)
+    return stamp_of(paths)
 
 
 def _first_password(config: Config) -> str:

@@ -15,7 +15,7 @@ import json
 import os
 import stat
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -49,6 +49,7 @@ class StoredUser:
 
 
 Users = Mapping[str, StoredUser]
+Stamp = tuple[tuple[int, int, int], ...]
 
 
 def with_password(user: StoredUser, password: str, *, salts: Mapping[str, bytes]) -> StoredUser:
@@ -84,6 +85,19 @@ def read_secret(path: Path, what: str, bytes_max: int = FILE_BYTES_MAX) -> bytes
     if len(content) > bytes_max:
         raise UnusableFile(f"{path}: {what} has more than {bytes_max} bytes")
     return content
+
+
+def stamp_of(paths: Iterable[Path]) -> Stamp:
+    """A value that changes when one of these files does."""
+    return tuple(map(_stat, paths))
+
+
+def _stat(path: Path) -> tuple[int, int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return (0, 0, 0)
+    return (found.st_mtime_ns, found.st_size, found.st_ino)
 
 
 def read_users(path: Path) -> Users:

@@ -64,6 +64,10 @@ remote-prefix = "site1/"
 """
 
 
+#: The file that is wrong in each way to log in that is refused.
+WRONG = {"wrong password": "bad.password", "another authority": "other/ca.pem"}
+
+
 def link_awaited(broker: DaemonProcess, fits: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
     """The link once it is as it should be."""
     return awaited(lambda: broker.get("links/far"), fits)
@@ -129,3 +133,28 @@ def test_links_over_tls(tmp_path: Path, scheme: str, login: str, error: str) -> 
         far.start()
         link_awaited(near, lambda link: link["routes"][0]["passed"] == MESSAGES)
         assert far.queue(queue)["messages"] == MESSAGES
+
+
+@pytest.mark.parametrize(("scheme", "login"), [(s, login) for s in ("amqps", "mqtts") for login in WRONG])
+def test_files_that_are_replaced_are_read_at_the_next_connection(tmp_path: Path, scheme: str, login: str) -> None:
+    authority = Authority(tmp_path / "ca")
+    certificate, key = authority.issue("broker", file="server")
+    far_directory, near_directory = tmp_path / "far", tmp_path / "near"
+    far_directory.mkdir()
+    near_directory.mkdir()
+    port, protocol = free_port(), scheme.removesuffix("s")
+    settings = LINK.format(scheme=scheme, port=port, login=logins(authority, tmp_path)[login])
+    settings += AMQP_ROUTE if protocol == "amqp" else MQTT_ROUTE
+    text = FAR.format(certificate=certificate, key=key, ca=authority.path)
+    stored = {"link": cheap_user("secret", "amq")}
+    with (
+        running(far_directory, text, stored=stored, fixed={protocol: port}),
+        running(near_directory, settings) as near,
+    ):
+        link_awaited(near, lambda link: link["attempts"] > 1)
+        wrong = tmp_path / WRONG[login]
+        content = b"secret\n" if login == "wrong password" else authority.path.read_bytes()
+        wrong.rename(tmp_path / "moved")
+        assert wrong.name in link_awaited(near, lambda link: wrong.name in link["error"])["error"]
+        wrong.write_bytes(content)
+        link_awaited(near, lambda link: link["state"] == "running")
