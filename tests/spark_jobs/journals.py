@@ -28,6 +28,7 @@ class Growing:
         self._retention = RetentionSettings(enabled=keep)
         self.station = Station(self.files, retention=self._retention)
         self.script = Script(seed)
+        self._shown = 0  # the position after the last entry that was shown whole
 
     @property
     def journal(self) -> Path:
@@ -59,14 +60,19 @@ class Growing:
         self.station = Station(self.files, retention=self._retention)
 
     def show(self, *, half_written: bool = False, at: Path | None = None) -> Path:
-        """Make the directory, or another one, what the disk is.  `half_written`: only half of the last entry is there.
+        """Make the directory, or another one, what the disk is.  Returns it.
 
-        Returns the directory.
+        `half_written`: only half of the last entry is there, unless it has been shown whole before.
         """
         directory = dump(self.files, at or self.data)
-        if half_written:
-            newest = max((directory / self.journal.name).glob("*.journal"))
-            newest.write_bytes(_without_half_an_entry(newest.read_bytes()))
+        newest = max((directory / self.journal.name).glob("*.journal"))
+        data = newest.read_bytes()
+        entries = scan(data, decode_header(data)).entries
+        if half_written and entries and entries[-1].first >= self._shown:
+            *entries, last = entries
+            middle = (last.offset + last.end) // 2
+            newest.write_bytes(data[:middle] + bytes(len(data) - middle))
+        self._shown = max([self._shown, *(entry.first + entry.count for entry in entries[-1:])])
         return directory
 
 
@@ -80,12 +86,6 @@ def dump(disk: SimFiles, directory: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(disk.read(source))
     return directory
-
-
-def _without_half_an_entry(data: bytes) -> bytes:
-    last = scan(data, decode_header(data)).entries[-1]
-    middle = (last.offset + last.end) // 2
-    return data[:middle] + bytes(len(data) - middle)
 
 
 def segments(data: Path) -> list[Path]:
