@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
@@ -45,6 +45,14 @@ _MORE: Final = "--spark-log shows Spark's own log"
 #: In bytes.  A journal up to this size is read before Spark's preparations for speed would pay off
 #: (docs/performance.md).
 BRIEF_BYTES: Final = 256 << 20
+
+#: How often the journal is listed, if the running broker removes segments between its balance and the list.
+LISTED_MAX: Final = 10
+
+_TOO_FAST: Final = (
+    "--compare: the broker removes segments faster than they can be listed: turn on retention (journal.retention), or "
+    "compare when it is less busy"
+)
 
 #: Ids count up from 1: an id beyond Spark's largest number was never assigned.
 _ID_MAX: Final = (1 << 63) - 1
@@ -262,7 +270,7 @@ def ledger(
     addresses: tuple[str, ...],
     top: int,
     fail_over: int | None,
-    balance: Mapping[str, Any] | None = None,
+    ask: Callable[[], Mapping[str, Any]] | None = None,
     **running: Any,
 ) -> None:
     """Prove that every message that entered a queue left it once, for a recorded reason, or is still there.
@@ -272,15 +280,15 @@ def ledger(
     With the journals of several brokers, also proves that each message that left one broker over a link arrived at
     another exactly once.  In this case, --from, --to, --address, --opening and --save-balance are not allowed.
     """
-    # `balance` is not an option: callers that can ask the running broker pass its answer (GET /api/v1/balance).
+    # `ask` is not an option: callers that can ask the running broker pass a function (GET /api/v1/balance).
     from spark_jobs.audits import ledger as books
-    from spark_jobs.audits.compare import BadComparison, Expected
+    from spark_jobs.audits.compare import BadComparison, Expected, removed_since
     from spark_jobs.audits.ledgers import check_several, ledgers
     from spark_jobs.audits.opening import BadBalance, check_target
 
     request = Request(**running)
     try:
-        expected = None if balance is None else Expected.from_answer(balance)
+        expected = None if ask is None else Expected.from_answer(ask())
         more = {"opening": opening, "save_balance": save_balance, "expected": expected}
         chosen = _options(books.LedgerOptions, start, end, addresses=addresses, top=top, fail_over=fail_over, **more)
         if save_balance is not None:
@@ -288,12 +296,22 @@ def ledger(
     except (BadBalance, BadComparison) as error:
         raise Stop(ExitStatus.USAGE, str(error)) from None
 
+    def fit(snapshots: Sequence[Snapshot]) -> bool:
+        """Whether the options fit the snapshots; if not, the broker was asked again.  Raises OneJournalOnly."""
+        nonlocal chosen
+        if len(snapshots) > 1:
+            check_several(chosen)
+        elif ask is not None and removed_since(snapshots[0], chosen.expected.position):
+            chosen = replace(chosen, expected=Expected.from_answer(ask()))
+            return False
+        return True
+
     def audited(spark: SparkSession, *snapshots: Snapshot) -> Result:
         if len(snapshots) > 1:
             return ledgers(spark, snapshots, chosen)
         return books.ledger(spark, snapshots[0], chosen)
 
-    _deliver(request, partial(_audited, "ledger", request, audited), several=lambda: check_several(chosen))
+    _deliver(request, partial(_audited, "ledger", request, audited), fit=fit)
 
 
 @audit.command(epilog=STATUSES, short_help="Show which messages died, and why.")
@@ -348,19 +366,27 @@ def trace(message_id: int, start: Bound, end: Bound, **running: Any) -> None:
 # -- running -----------------------------------------------------------------------------------------------------------
 
 
-def _deliver(request: Request, audit: Callable[..., Result], *, several: Callable[[], None] | None = None) -> NoReturn:
+def _deliver(
+    request: Request, audit: Callable[..., Result], *, fit: Callable[[Sequence[Snapshot]], bool] | None = None
+) -> NoReturn:
     """Run an audit, deliver its result, and exit with its status.
 
-    With `several`, it accepts the journals of several brokers; a ValueError of `several` refuses them.
+    With `fit`, it accepts the journals of several brokers, unless `fit` raises ValueError; while `fit` returns False,
+    the journals are listed again.
     """
     with terminated_in_order():
         with ExitStack() as opened:
-            snapshots = _snapshots(request.journal, opened, several=several is not None)
-            if several is not None and len(snapshots) > 1:
-                try:
-                    several()
-                except ValueError as error:
-                    raise click.UsageError(str(error)) from None
+            snapshots = _snapshots(request.journal, opened, several=fit is not None)
+            try:
+                for _ in range(LISTED_MAX):
+                    if fit is None or fit(snapshots):
+                        break
+                    opened.close()
+                    snapshots = _snapshots(request.journal, opened, several=True)
+                else:
+                    raise Stop(ExitStatus.FAILED, _TOO_FAST)
+            except ValueError as error:
+                raise click.UsageError(str(error)) from None
             for note in [note for snapshot in snapshots for note in snapshot.notes]:
                 click.echo(clean(note), err=True)
             try:

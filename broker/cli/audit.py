@@ -8,6 +8,7 @@ the same machine.  Everything else is in spark_jobs.command, which is loaded onl
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -86,14 +87,11 @@ def _found(command: click.Command) -> click.Command:
     ) -> None:
         _take(priority)
         where: dict[str, Any] = {name: given.pop(name) for name in CALLING if name in given}
-        if compare:
-            given["balance"] = _balance(config, data, where)
-        elif ParameterSource.COMMANDLINE in map(context.get_parameter_source, where):
+        if not compare and ParameterSource.COMMANDLINE in map(context.get_parameter_source, where):
             raise click.UsageError("--url, --ca-file, --user and --token-file are for --compare")
         given["journal"] = _journal(given["journal"], config, None if compare and given["journal"] else data)
         if compare:
-            for journal in given["journal"]:
-                _await_copy(journal, given["balance"])
+            given["ask"] = partial(_balance, config, data, where, given["journal"])
         context.invoke(command, **given)
 
     for option in (_priority_option, *reversed(comparing)):
@@ -159,9 +157,12 @@ def _await_copy(journal: str, balance: Any) -> None:
         rest(COPY_WAIT_SECONDS)
 
 
-def _balance(config: Path | None, data: Path | None, where: dict[str, Any]) -> Any:
+def _balance(config: Path | None, data: Path | None, where: dict[str, Any], journals: tuple[str, ...]) -> Any:
     """The running broker's balance of its queues.
 
-    It is fetched before the journal is read, so that the journal has everything that the balance counts.
+    It is fetched before the journal is listed, so that the journal has everything that the balance counts.
     """
-    return connect(config, data, **where).get("/api/v1/balance")
+    balance = connect(config, data, **where).get("/api/v1/balance")
+    for journal in journals:
+        _await_copy(journal, balance)
+    return balance

@@ -90,16 +90,10 @@ def _open(directory: str, snapshot: Snapshot) -> Balance:
 def _bounds(options: LedgerOptions, opened: Balance | None, snapshot: Snapshot) -> Bounds:
     """The range to read; empty if nothing happened after the balance.  Raises BadBalance, BadComparison."""
     expected = options.expected
-    if expected is not None:
-        if expected.broker_id != snapshot.broker_id:
-            raise BadComparison(
-                f"the running broker is {expected.broker_id}, but the journal belongs to {snapshot.broker_id}"
-            )
-        if expected.position > snapshot.next_position:
-            raise BadComparison(
-                f"the broker was queried after the journal was listed: it is at position {expected.position}, "
-                f"the snapshot ends at {snapshot.next_position}"
-            )
+    if expected is not None and expected.broker_id != snapshot.broker_id:
+        raise BadComparison(
+            f"the running broker is {expected.broker_id}, but the journal belongs to {snapshot.broker_id}"
+        )
     end = expected.position if expected else options.to_position
     if opened is not None and end is not None and end < opened.position:
         raise BadBalance(
@@ -227,6 +221,10 @@ class Ledger:
                 Damage(gap.uri, 0, gap.first_position, gap.records, f"between the opening balance and now: {gap.what}")
                 for gap in snapshot.trimmed
             ]
+        end, expected = snapshot.next_position, self.options.expected
+        if expected is not None and expected.position > end:
+            what = f"the journal ends here, but the running broker has written up to position {expected.position - 1}"
+            damage.append(Damage(", ".join(snapshot.journals), 0, end, expected.position - end, what))
         return coverage(snapshot, damage)
 
     def _figures(self, books: dict[int, QueueBook]) -> Figures:

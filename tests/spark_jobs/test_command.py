@@ -402,7 +402,7 @@ def test_the_ledger_agrees_with_the_running_broker_and_finds_what_does_not(tmp_p
     (orders,) = [queue for queue in answer["queues"] if queue["name"] == "orders"]
     assert orders["journalled"] == 3
     orders["journalled"] += 1
-    given = {"journal": (str(tmp_path),), "balance": answer, "format_": "json", "out": tmp_path / "ledger.json"}
+    given = {"journal": (str(tmp_path),), "ask": lambda: answer, "format_": "json", "out": tmp_path / "ledger.json"}
     compared = click.Context(audit, info_name="bartleby-audit")
     with pytest.raises(click.exceptions.Exit) as ended, compared:
         compared.invoke(audit.commands["ledger"], **given, start=Bound(), end=Bound(), conf={})

@@ -190,6 +190,24 @@ async def test_compare_asks_the_running_broker_before_the_journal_is_looked_at(
     assert {(queue.name, queue.messages) for queue in expected.queues} == {("orders", 2)}
 
 
+@pytest.mark.parametrize(("times", "status"), [(2, 0), (command.LISTED_MAX, 1)])
+async def test_compare_asks_again_if_the_broker_removed_segments_meanwhile(
+    broker: TestBroker, operator: Operator, ran: Ran, monkeypatch: pytest.MonkeyPatch, times: int, status: int
+) -> None:
+    asked: list[int] = []
+
+    def removed_since(snapshot: Snapshot, position: int) -> bool:
+        asked.append(position)
+        return len(asked) <= times
+
+    monkeypatch.setattr("spark_jobs.audits.compare.removed_since", removed_since)
+    result = await operator.run("audit", "ledger", "--compare")
+    assert result.exit_code == status, result.output
+    assert len(asked) == min(times + 1, command.LISTED_MAX)
+    assert len(ran.audits) == (status == 0)
+    assert ("retention" in result.stderr) == (status != 0)
+
+
 def test_a_broker_that_cannot_be_asked_is_3(data: Path, ran: Ran) -> None:
     token = data / "token"
     token.write_text("x")

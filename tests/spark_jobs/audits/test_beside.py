@@ -12,6 +12,7 @@ from typing import Final
 import pytest
 from pyspark.sql import SparkSession
 
+from spark_jobs.audits.compare import Expected, removed_since
 from spark_jobs.audits.ledger import LedgerOptions, ledger
 from spark_jobs.journal.segments import OpenSegments
 from spark_jobs.journal.snapshot import Snapshot, take
@@ -34,11 +35,11 @@ body-bytes-max = "64KiB"
 transaction-bytes-max = "256KiB"
 """
 
-RETENTION: Final = """
+UNLIMITED: Final = """
 [journal.retention]
 enabled = true
-max-bytes = "12MiB"
 """
+RETENTION: Final = f'{UNLIMITED}max-bytes = "12MiB"\n'
 
 #: What comes and goes in one lap, a few large messages at a time, makes some three segments; and what stays.
 BATCHES: Final = 12
@@ -128,6 +129,29 @@ def lose(customers: Customers, snapshot: Snapshot) -> int:
         if gone:
             return gone
     raise AssertionError("the broker removes nothing")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("retention", ["", UNLIMITED])
+def test_a_balance_is_of_no_use_once_the_broker_has_removed_segments(
+    tmp_path: Path, spark: SparkSession, retention: str
+) -> None:
+    """What lay in them has been copied behind the balance, unless retention keeps them."""
+    with running(tmp_path, SETTINGS + retention) as broker:
+        customers = Customers(broker.port)
+        customers.start()
+        try:
+            customers.lap()
+            expected = Expected.from_answer(broker.get("balance"))
+            at_once = take([str(broker.data)])
+            lose(customers, at_once)
+            later = take([str(broker.data)])
+        finally:
+            customers.end()
+        assert removed_since(later, expected.position) == (not retention)
+        assert not removed_since(later, later.next_position)
+        result = ledger(spark, later, LedgerOptions(expected=expected))
+        assert result.verdict is (Verdict.BALANCED if retention else Verdict.VIOLATED), "what would be reported"
 
 
 @pytest.mark.timeout(300)
