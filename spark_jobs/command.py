@@ -282,9 +282,10 @@ def ledger(
     """
     # `ask` is not an option: callers that can ask the running broker pass a function (GET /api/v1/balance).
     from spark_jobs.audits import ledger as books
-    from spark_jobs.audits.compare import BadComparison, Expected, removed_since
+    from spark_jobs.audits.compare import BadComparison, Expected
     from spark_jobs.audits.ledgers import check_several, ledgers
     from spark_jobs.audits.opening import BadBalance, check_target
+    from spark_jobs.journal.scan import removed_since
 
     request = Request(**running)
     try:

@@ -21,7 +21,7 @@ from store.errors import Corrupt
 from store.files import Files
 from store.id_index import ORIGIN, SPEAKING, IdIndex, IdIndexes, build, nothing
 from store.reading import Segments
-from store.record import RecordError
+from store.record import RecordError, RemovalReason
 from store.segment import ENTRY_MAGIC, ZEROS, BadHeader, EntryHead, Scan, header_of, read_entry, scan
 from store.segment_directory import raw_records
 from store.trail import FoundStep, Place, StepKind, Trail, links_of, steps_of
@@ -45,24 +45,37 @@ _ID: Final = Struct("<Q")
 
 
 def find_trail(
-    files: Files, directory: str, id: int, *, names: Mapping[int, str] | None = None, rest: Callable[[], None] = nothing
+    files: Files,
+    directory: str,
+    id: int,
+    *,
+    names: Mapping[int, str] | None = None,
+    exists: Callable[[int], bool] = lambda queue: True,
+    rest: Callable[[], None] = nothing,
 ) -> Trail:
     """The trail of a message in a journal directory and its kept segments, whether a broker runs on it or not.
 
-    `names` are the names of queues and sessions, by id, that the caller knows.  `rest` is called every few
-    milliseconds.  Raises OSError as the file system does.
+    `names` are the names of queues and sessions, by id, that the caller knows; `exists` tells whether a queue still
+    exists.  `rest` is called every few milliseconds.  Raises OSError as the file system does.
     """
-    return _Search(files, directory, id, names or {}, rest).run()
+    return _Search(files, directory, id, names or {}, exists, rest).run()
 
 
 class _Search:
     def __init__(
-        self, files: Files, directory: str, id: int, names: Mapping[int, str], rest: Callable[[], None]
+        self,
+        files: Files,
+        directory: str,
+        id: int,
+        names: Mapping[int, str],
+        exists: Callable[[int], bool],
+        rest: Callable[[], None],
     ) -> None:
         self._segments = Segments(files, directory)
         self._indexes = IdIndexes(files, directory)
         self._known: dict[int, IdIndex | None] = {}
         self._names = dict(names)
+        self._exists = exists
         self._rest = rest
         self._in_use: frozenset[int] = frozenset()  # when the search began
         self._ids = {id}
@@ -162,18 +175,38 @@ class _Search:
             missing = ", ".join(map(str, lost))
             self._add_problem(f"the journal no longer has the records that stored these ids of the message: {missing}")
         left = [each.step.reason for each in found if each.step.kind is StepKind.LEFT]
-        places, vanished = _places(found, self._names, self._in_use)
+        places, vanished, deleted = self._places(found)
         for place in vanished:
             self._add_problem(f"the journal no longer has the record of how message {place.message} left {place.queue}")
         return Trail(
             ids,
             [each.named(self._names) for each in found[:STEPS_MAX]],
             places,
-            left[-1] if left and not places and not vanished else "",
+            "" if places or vanished else left[-1] if left else RemovalReason.DELETED.word if deleted else "",
             [*self._problems],
             len(numbers),
             len(self._looked),
         )
+
+    def _places(self, found: Iterable[FoundStep]) -> tuple[list[Place], list[Place], list[Place]]:
+        """Where the message is, and the queues that it has left without a record of that.
+
+        The second are those whose record is lost: kept segments have no live messages, so a message stored only there
+        has left.  The third were deleted while a transaction held the message.
+        """
+        there: dict[tuple[int, int], bool] = {}  # whether a segment in use has it
+        for each in found:
+            keys = [(each.step.message, queue) for queue in each.queue_ids]
+            if each.step.kind in (StepKind.STORED, StepKind.COPIED):
+                there |= dict.fromkeys(keys, each.step.segment in self._in_use)
+            elif each.step.kind is StepKind.LEFT:
+                for key in keys:
+                    there.pop(key, None)
+        places: tuple[list[Place], list[Place], list[Place]] = ([], [], [])
+        for (id, queue), lives in there.items():
+            index = 2 if not self._exists(queue) else not lives
+            places[index].append(Place(id, self._names.get(queue, f"queue {queue}")))
+        return places
 
     def _learn_names(self, found: list[FoundStep]) -> None:
         """Read the needed definitions of segments without an index."""
@@ -197,27 +230,6 @@ def _tells_of_start(found: FoundStep) -> bool:
 
 def _led(links: tuple[int, ...], ids: set[int]) -> tuple[int, ...]:
     return tuple(id for id in links if id) if not ids.isdisjoint(links) else ()
-
-
-def _places(
-    found: Iterable[FoundStep], names: Mapping[int, str], in_use: frozenset[int]
-) -> tuple[list[Place], list[Place]]:
-    """Where the message is, and the queues that it has left without a record of that.
-
-    Kept segments have no live messages, so a message stored only there has left.
-    """
-    there: dict[tuple[int, int], bool] = {}  # whether a segment in use has it
-    for each in found:
-        keys = [(each.step.message, queue) for queue in each.queue_ids]
-        if each.step.kind in (StepKind.STORED, StepKind.COPIED):
-            there |= dict.fromkeys(keys, each.step.segment in in_use)
-        elif each.step.kind is StepKind.LEFT:
-            for key in keys:
-                there.pop(key, None)
-    places: tuple[list[Place], list[Place]] = ([], [])
-    for (id, queue), lives in there.items():
-        places[not lives].append(Place(id, names.get(queue, f"queue {queue}")))
-    return places
 
 
 def _written_bytes(data: bytes) -> int:

@@ -100,6 +100,7 @@ class Engine:
         #: Read-only views; only verbs change them.
         self.addresses: Mapping[str, Address] = state.addresses
         self.queues: Mapping[str, Queue] = state.queues
+        self.queues_by_id: Mapping[int, Queue] = state.queues_by_id
         self.diverts: Mapping[str, Divert] = state.diverts.by_name
         self.formats: Mapping[int, Format] = state.formats
         self.syntax = state.syntax

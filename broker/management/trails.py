@@ -39,10 +39,9 @@ class TrailFinder:
         names = {queue.id: queue.name for queue in engine.queues.values()}
         names |= {session.id: session.name for session in engine.sessions.all()}
         rest = partial(clock.rest, REST_SECONDS)
+        search = partial(find_trail, names=names, exists=engine.queues_by_id.__contains__, rest=rest)
         async with self._turns:
-            return await asyncio.to_thread(
-                find_trail, OsFiles(), f"{self._broker.data_directory}/journal", id, names=names, rest=rest
-            )
+            return await asyncio.to_thread(search, OsFiles(), f"{self._broker.data_directory}/journal", id)
 
     def unknown(self, id: int, found: Trail) -> str:
         """A sentence on why the journal does not know a message."""

@@ -7,10 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark_jobs.audits.rules import QueueBook, QueuePresent
-from spark_jobs.journal.scan import scan_segment
-from spark_jobs.journal.snapshot import Snapshot
-from store.decode import decode_trimmed
-from store.record import RecordType
 
 
 class BadComparison(Exception):
@@ -40,22 +36,6 @@ class Expected:
             return cls(str(answer["broker_id"]), int(answer["position"]), queues)
         except (KeyError, TypeError, ValueError) as error:
             raise BadComparison(f"the broker's balance cannot be read: {error!r}") from error
-
-
-def removed_since(snapshot: Snapshot, position: int) -> bool:
-    """Whether the broker has removed segments after a position, so that the journal below it is no longer complete.
-
-    What was alive in them was copied forward, to a place behind the position, or has left behind it.
-    """
-    if any(gap.first_position + gap.records > position for gap in snapshot.trimmed):
-        return True
-    there = {ref.number for ref in snapshot.segments}
-    for segment in map(scan_segment, snapshot.bounded(from_position=position).segments):
-        found = segment.found
-        for offset in found.offsets[(found.types == RecordType.TRIMMED) & (found.positions >= position)].tolist():
-            if not there.issuperset(decode_trimmed(segment.data, offset).segments):
-                return True
-    return False
 
 
 def differences(expected: Expected, books: Mapping[int, QueueBook]) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ be found (out of the range, or lost) counts as `unknown`; none is dropped.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -117,16 +118,17 @@ def dead_letters(spark: SparkSession, snapshot: Snapshot, options: Options) -> R
         types = ("dead-lettered", "queue-deleted")
         read = journal.keep(journal.with_damage(types, (*DAMAGE_COLUMNS, *_COLUMNS)))
         journal.check_addresses_of(read)
-        return _result(journal, journal.keep(_deaths(journal, read)), journal.coverage(read))
+        covered = journal.coverage(read)
+        return _result(journal, journal.keep(_deaths(journal, read, journal.unclear(covered))), covered)
 
 
-def _deaths(journal: Journal, read: DataFrame) -> DataFrame:
+def _deaths(journal: Journal, read: DataFrame, unclear: Sequence[int]) -> DataFrame:
     """One row per death: its `outcome` and `replay_outcome`, how long it `took` (ms), and its first id (`root`)."""
     columns = ("message_id", "origin_message_id", "queue_ids", "annotations", "segment")
     first_id = F.get_json_object("annotations", _FIRST_ID).try_cast("bigint")
     messages = journal.records(("message",), columns, not_null=("origin_message_id",))
     with_origins = messages.withColumn("first", first_id).withColumn("origin_queue", origin_queue())
-    moved = journal.keep(_connected(journal, with_origins.drop("annotations")))
+    moved = journal.keep(_connected(journal, with_origins.drop("annotations"), unclear))
     removed = journal.records(("removed",), ("message_id", "queue_id", "position", "reason"))
     gone = read.where(F.col("record_type") == "queue-deleted")
     known = journal.keep(outcomes(moved, removed, gone))
@@ -153,11 +155,11 @@ def origin_queue() -> Column:
     return F.get_json_object("annotations", _ORIGIN_QUEUE)
 
 
-def _connected(journal: Journal, moved: DataFrame) -> DataFrame:
-    """Messages with a column for whether the journal tells of all that they did (Snapshot.broken_off)."""
-    connected = ~F.col("segment").isin(*journal.snapshot.broken_off)
+def _connected(journal: Journal, moved: DataFrame, unclear: Sequence[int]) -> DataFrame:
+    """Messages with a column for whether the journal tells of all that they did (Journal.unclear)."""
+    connected = ~F.col("segment").isin(*unclear)
     found = moved.withColumn("connected", connected)
-    if not journal.snapshot.broken_off:
+    if not unclear:
         return found
     copied = journal.records(("copied",), ("segment", "message_id"), not_null=("origin_message_id",))
     again = copied.where(connected).select("message_id").distinct().withColumn("copied", F.lit(True))

@@ -5,6 +5,7 @@ A message expires on each of its queues independently, so it is counted once for
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
@@ -79,8 +80,9 @@ def expiry(spark: SparkSession, snapshot: Snapshot, options: Options) -> Result:
         read = journal.keep(journal.with_damage(types, (*DAMAGE_COLUMNS, *_COLUMNS)))
         journal.check_addresses_of(read)
         expired = journal.keep(_expired(journal, read))
-        overdue = journal.keep(_overdue(journal, read, end))
-        return _result(journal, expired, overdue, journal.coverage(read))
+        covered = journal.coverage(read)
+        overdue = journal.keep(_overdue(journal, read, end, journal.unclear(covered)))
+        return _result(journal, expired, overdue, covered)
 
 
 def _expired(journal: Journal, read: DataFrame) -> DataFrame:
@@ -117,15 +119,15 @@ def _expired(journal: Journal, read: DataFrame) -> DataFrame:
     )
 
 
-def _overdue(journal: Journal, read: DataFrame, end: int) -> DataFrame:
+def _overdue(journal: Journal, read: DataFrame, end: int, unclear: Sequence[int]) -> DataFrame:
     """Messages on a queue that had already expired at the end of the part that was read.
 
-    For messages that were copied forward, the copy may be the only record.  A message in a segment that broke off is
-    only still there if there is a copy of it behind (Snapshot.broken_off).
+    For messages that were copied forward, the copy may be the only record.  A message in an `unclear` segment is only
+    still there if another segment has it too (Journal.unclear).
     """
     columns = ("segment", "message_id", "queue_ids", "address", "expiration")
     brief = journal.records(("message", "copied"), columns, not_null=("expiration",))
-    brief = brief.where(~F.col("segment").isin(*journal.snapshot.broken_off))
+    brief = brief.where(~F.col("segment").isin(*unclear))
     brief = journal.addressed(brief.where(F.col("expiration") <= F.timestamp_millis(F.lit(end))))
     entered = brief.select(F.explode("queue_ids").alias("queue_id"), "message_id", "address", "expiration").distinct()
     removed = journal.records(("removed",), ("queue_id", "message_id"))

@@ -147,6 +147,13 @@ class Journal:
         if self.options.addresses:
             self.check_addresses(frame.select("address").distinct().toArrow()["address"].drop_null().to_pylist())
 
+    def unclear(self, covered: Coverage) -> list[int]:
+        """The segments whose messages may have left even if the journal does not show it.
+
+        A message that does not visibly leave is only alive if another segment has it too.
+        """
+        return sorted(self.snapshot.broken_off if covered.whole else self.snapshot.lifeless)
+
     def addressed(self, frame: DataFrame, column: str = "address") -> DataFrame:
         """The rows whose address is to be audited."""
         regex = self.options.address_regex

@@ -35,11 +35,16 @@ from store.record import RecordType
 #: Maximum number of ids of one message that are followed: a message moved more often is in a circle.
 IDS_MAX: Final = 1000
 
+#: How a message left that is on no queue: with its queue, or the journal does not say.
+DELETED: Final = "deleted"
+UNKNOWN: Final = "unknown"
+
 #: Number of segments read in parallel.  Checking one releases Python's lock for about half of the time.
 THREADS: Final = 2
 
 _TYPES: Final = frozenset(RecordType[name.upper().replace("-", "_")] for name in history.TYPES)
 _MESSAGES: Final = frozenset({RecordType.MESSAGE, RecordType.COPIED})
+_DELETIONS: Final = frozenset({RecordType.QUEUE_DELETED})
 _LINKS: Final = ("message_id", "origin_message_id")
 
 
@@ -58,7 +63,8 @@ def trace(snapshot: Snapshot, message_id: int, options: Options) -> Result:
     ids = sorted(search.ids)[:IDS_MAX]
     summary: dict[str, Figure] = {"message": message_id, "ids": len(ids), "records": len(search.rows)}
     if search.rows:
-        summary["now"] = _end(search.rows, names, bounded.broken_off)
+        summary["now"], lost = _end(search.rows, names, bounded.lifeless, search.deleted)
+        problems += lost
         summary |= _death(search.rows)
     lived = section("life", "What happened to it", life.table(names), beyond=life.beyond)
     read = coverage(bounded, search.damage)
@@ -69,21 +75,26 @@ def trace(snapshot: Snapshot, message_id: int, options: Options) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class _Indexed:
-    """An indexed segment: its definitions of names, its damage, and the ids that occur."""
+    """An indexed segment: its definitions of names, the deleted queues, its damage, and the ids that occur."""
 
     ref: SegmentRef
     definitions: list[Definition]
+    deleted: set[int]
     damage: list[Damage]
     ids: IdFilter
 
 
 class _Search:
-    """Finds the `rows` (history.COLUMNS) of a message, in order, all its `ids`, the `names` of queues, and `damage`."""
+    """Finds the `rows` (history.COLUMNS) of a message, in order, all its `ids`, and `damage`.
+
+    Of all queues, it finds the `names`, and which are `deleted`.
+    """
 
     def __init__(self, snapshot: Snapshot, message_id: int) -> None:
         self.ids = {message_id}
         self.rows: list[Row] = []
         self.names: dict[int, str | None] = {}
+        self.deleted: set[int] = set()
         self.damage: list[Damage] = []
         self._refs = snapshot.segments
         self._bounds = snapshot.bounds
@@ -94,6 +105,7 @@ class _Search:
             segments = [*pool.map(self._index, self._refs)]
         for each in segments:
             learn_names(self.names, each.definitions)
+            self.deleted |= each.deleted
             self.damage += each.damage
         wanted: dict[int, set[int]] = {}
         new, looked_at = set(self.ids), -1
@@ -112,7 +124,10 @@ class _Search:
         segment = scan_segment(ref)
         found = segment.found
         ids = IdFilter([*message_ids(segment.data, found)])
-        return _Indexed(ref, found.definitions, [*_damage(segment, self._bounds)], ids)
+        deletions = Selection(("queue_id",), _DELETIONS, self._bounds)
+        batches = decode.rows(Segment(segment.data, found), deletions.indices(found), deletions)
+        deleted = {id for batch in batches for id in batch["queue_id"].to_pylist()}
+        return _Indexed(ref, found.definitions, deleted, [*_damage(segment, self._bounds)], ids)
 
     def _look(self, ref: SegmentRef, ids: set[int]) -> set[int]:
         """Collect the rows of these ids, and of those that they lead to in this segment.  Returns the latter ids."""
@@ -147,15 +162,29 @@ def _damage(segment: Scanned, bounds: Bounds) -> Iterator[Damage]:
         yield Damage(segment.path, max(hole.offset, 0), hole.first_position, hole.records, hole.what)
 
 
-def _end(life: list[Row], names: dict[int, str], broken_off: frozenset[int]) -> str:
-    """Where the message is, or how it last left."""
-    connected = (row for row in life if row["segment"] not in broken_off)
-    places = {(row["message_id"], id) for row in connected for id in (row["queue_ids"] or ())}
+def _end(life: list[Row], names: dict[int, str], lifeless: frozenset[int], deleted: set[int]) -> tuple[str, list[str]]:
+    """Where the message is, or how it last left; and sentences about removals that the journal lacks.
+
+    It may have left with its queue (rules).  A message that only `lifeless` segments have has left.
+    """
     removed = [row for row in life if row["record_type"] == "removed"]
-    there = places - {(row["message_id"], row["queue_id"]) for row in removed}
-    if there:
-        return "on " + ", ".join(f"{names.get(queue) or f'queue {queue}'} as {id}" for id, queue in sorted(there))
-    return str(removed[-1]["reason"]) if removed else "unknown"
+    left = {(row["message_id"], row["queue_id"]) for row in removed}
+    stored = [(row["segment"], (row["message_id"], id)) for row in life for id in row["queue_ids"] or ()]
+    open_ = {place for _, place in stored} - left
+    alive = {place for segment, place in stored if segment not in lifeless}
+    called = {place: names.get(place[1]) or f"queue {place[1]}" for place in sorted(open_) if place[1] not in deleted}
+    lost = [
+        f"the journal no longer has the record of how message {place[0]} left {called[place]}"
+        for place in called
+        if place not in alive
+    ]
+    if there := [f"{called[place]} as {place[0]}" for place in called if place in alive]:
+        return f"on {', '.join(there)}", lost
+    if lost:
+        return UNKNOWN, lost
+    if removed:
+        return str(removed[-1]["reason"]), lost
+    return DELETED if open_ else UNKNOWN, lost
 
 
 def _death(life: list[Row]) -> dict[str, Figure]:

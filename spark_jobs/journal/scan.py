@@ -20,6 +20,8 @@ from spark_jobs.journal.decode import Selection, decode
 from spark_jobs.journal.segments import Gap, SegmentRef, Vanished, read_segment
 from spark_jobs.journal.snapshot import Snapshot
 from spark_jobs.journal.walk import UNKNOWN, Hole, Walk, walk
+from store.decode import decode_trimmed
+from store.record import RecordType
 
 #: For a segment that does not exist, and for one that the disk cannot read.
 MISSING: Final = "missing"
@@ -98,6 +100,22 @@ def records(snapshot: Snapshot, selection: Selection, *, strict: bool = True) ->
         if strict:
             segment.check(selection.bounds)
         yield from decode(segment.data, segment.found, selection)
+
+
+def removed_since(snapshot: Snapshot, position: int) -> bool:
+    """Whether the broker has removed segments after a position, so that the journal below it is no longer complete.
+
+    What was alive in them was copied forward, to a place behind the position, or has left behind it.
+    """
+    if any(gap.first_position + gap.records > position for gap in snapshot.trimmed):
+        return True
+    there = {ref.number for ref in snapshot.segments}
+    for segment in map(scan_segment, snapshot.bounded(from_position=position).segments):
+        found = segment.found
+        for offset in found.offsets[(found.types == RecordType.TRIMMED) & (found.positions >= position)].tolist():
+            if not there.issuperset(decode_trimmed(segment.data, offset).segments):
+                return True
+    return False
 
 
 def _nothing(number: int, position: int, records: int, what: str) -> Walk:

@@ -91,8 +91,23 @@ class Snapshot:
         did not, there is a copy of it in another segment, as all messages in them had left or were copied forward.
         """
         hole = max((gap.last_segment for gap in self.trimmed), default=0)
-        unneeded = {ref.number for ref in self.segments if ref.kept} | set(self.leftovers)
-        return frozenset(ref.number for ref in self.segments if ref.number in unneeded and ref.number < hole)
+        return frozenset(number for number in self._unneeded if number < hole)
+
+    @property
+    def lifeless(self) -> frozenset[int]:
+        """The numbers of the segments in which no message is alive at the end of the snapshot.
+
+        A message that they store has left, or is in another segment as well: copied forward.  If the snapshot does not
+        reach the end of a live journal, this is only known of `broken_off`.
+        """
+        bounds = self.bounds
+        to_the_end = bounds.to_position is None and bounds.to_time is None and any(ref.newest for ref in self.segments)
+        return frozenset(self._unneeded) if to_the_end else self.broken_off
+
+    @property
+    def _unneeded(self) -> set[int]:
+        left_over = set(self.leftovers)
+        return {ref.number for ref in self.segments if ref.kept or ref.number in left_over}
 
     def without_broken_off(self) -> Snapshot:
         """The snapshot with `broken_off` as parts of the holes."""

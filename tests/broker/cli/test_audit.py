@@ -200,7 +200,7 @@ async def test_compare_asks_again_if_the_broker_removed_segments_meanwhile(
         asked.append(position)
         return len(asked) <= times
 
-    monkeypatch.setattr("spark_jobs.audits.compare.removed_since", removed_since)
+    monkeypatch.setattr("spark_jobs.journal.scan.removed_since", removed_since)
     result = await operator.run("audit", "ledger", "--compare")
     assert result.exit_code == status, result.output
     assert len(asked) == min(times + 1, command.LISTED_MAX)

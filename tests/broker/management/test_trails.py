@@ -65,6 +65,21 @@ async def test_what_an_import_brings_was_no_message_of_this_broker(broker: TestB
     assert len((await client.get(f"/api/v1/messages/{brought.id}/trail"))["ids"]) == 2
 
 
+async def test_a_message_that_a_transaction_held_when_its_queue_was_deleted(broker: TestBroker, client: Client) -> None:
+    """It is not on another queue of that name either."""
+    await broker.sent("orders", [b"1"])
+    [message] = broker.held("orders")
+    consumer = broker.read("orders")
+    await broker.settled()
+    broker.tick.enter()
+    broker.engine.consumers.acknowledge(consumer, message.id, broker.engine.transactions.begin())
+    await broker.settled()
+    assert (await client.call("DELETE", "/api/v1/queues/orders?force=true")).status == 200
+    await broker.sent("orders", [b"2"])
+    trail = await client.get(f"/api/v1/messages/{message.id}/trail")
+    assert (trail["places"], trail["ended"]) == ([], "deleted")
+
+
 async def test_a_message_that_the_journal_does_not_know(broker: TestBroker, client: Client) -> None:
     await broker.sent("orders", [b"1"], durable=False)
     [message] = broker.held("orders")

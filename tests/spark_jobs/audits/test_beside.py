@@ -12,8 +12,9 @@ from typing import Final
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.audits.compare import Expected, removed_since
+from spark_jobs.audits.compare import Expected
 from spark_jobs.audits.ledger import LedgerOptions, ledger
+from spark_jobs.journal.scan import removed_since
 from spark_jobs.journal.segments import OpenSegments
 from spark_jobs.journal.snapshot import Snapshot, take
 from spark_jobs.results import Verdict

@@ -15,11 +15,15 @@ from spark_jobs.audits.options import Options
 from spark_jobs.audits.trace import trace
 from spark_jobs.journal.snapshot import Snapshot, take
 from spark_jobs.results import Verdict
-from store.retention import DIRECTORY
+from store import record
+from store.record import RemovalReason
+from store.retention import DAY_PREFIX, DIRECTORY
 from store.segment import segment_name
 from tests.simulation.world import held
 from tests.spark_jobs.audits import journals
 from tests.spark_jobs.audits.results import rows
+from tests.spark_jobs.journal.making import CREATED, message, segment
+from tests.store.workload import death
 from tests.support.sim_broker import SimBroker
 
 QUEUES = ("held", "brief", "DLQ")
@@ -69,6 +73,34 @@ def test_a_trace_says_where_a_message_is_only_if_it_can_know(broken_off: tuple[S
     messages = [message.id for message, _ in broker.engine.messages.browse(broker.engine.queue("held"))]
     ends = {id: trace(snapshot, id, Options()).summary["now"] for id in range(min(messages) - 2, max(messages) + 1)}
     assert ends == {id: f"on held as {id}" if id in messages else "unknown" for id in ends}
+
+
+def test_what_only_kept_segments_have_is_not_there_if_one_is_lost(spark: SparkSession, tmp_path: Path) -> None:
+    """10 died, and its dead letter 20 was consumed; 11, past its time, was purged: both in segment 2, which is lost."""
+    day = tmp_path / "journal" / DIRECTORY / f"{DAY_PREFIX}2025-06-15"
+    day.mkdir(parents=True)
+    opened = record.opened(1000, {}, {})
+    queues = [record.queue(1, {"name": "orders", "address": "orders"}), record.queue(2, {"name": "DLQ"})]
+    kept = [
+        *(opened, *queues, message(10, [1]), message(11, [1], expiration=CREATED)),
+        message(20, [2], annotations=b'{"_AMQ_ORIG_MESSAGE_ID":10}'),
+        death(old_id=10, new_id=20),
+        record.removed(1, RemovalReason.DEAD_LETTERED, [10]),
+    ]
+    lost = [opened, record.removed(2, RemovalReason.CONSUMED, [20]), record.removed(1, RemovalReason.PURGED, [11])]
+    live = [opened, *queues]
+    for number, place, first, records in (
+        (1, day, 1, kept),
+        (2, day, 1 + len(kept), lost),
+        (3, day.parents[1], 1 + len(kept) + len(lost), live),
+    ):
+        (place / segment_name(number)).write_bytes(segment([records], number=number, first=first))
+    for outcome in ("consumed", "unknown"):
+        snapshot = take([str(tmp_path)])
+        assert [row["outcome"] for row in rows(dead_letters(spark, snapshot, Options()), "outcomes")] == [outcome]
+        assert rows(expiry(spark, snapshot, Options()), "overdue") == []
+        (day / segment_name(2)).unlink(missing_ok=True)
+    assert len(snapshot.missing) == 1
 
 
 def test_an_old_copy_of_a_segment_is_no_better(tmp_path: Path) -> None:

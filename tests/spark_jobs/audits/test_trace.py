@@ -17,11 +17,12 @@ from spark_jobs.results import ExitStatus
 from store import decode, record, trail_text
 from store.files import OsFiles
 from store.record import RemovalReason
+from store.retention import DAY_PREFIX, DIRECTORY
 from store.segment import segment_name
 from store.trail_search import find_trail
 from tests.spark_jobs.audits.journals import copied
 from tests.spark_jobs.audits.results import rows
-from tests.spark_jobs.journal.making import message, segment
+from tests.spark_jobs.journal.making import copy, message, segment
 from tests.support import books as oracle
 from tests.support import tamper
 
@@ -194,6 +195,40 @@ def test_a_family_in_many_segments_is_found_from_any_of_its_ids(tmp_path: Path, 
     assert life == [(1, 10), (2, 20), (2, 10), (2, 10), (3, 30), (3, 20), (4, 10), (6, 40), (6, 30), (6, 30), (7, 50)]
     trail = find_trail(OsFiles(), str(tmp_path), id)
     assert [(step.segment, step.message) for step in trail.steps] == life, "a running broker tells the same"
+
+
+def test_a_message_that_only_a_kept_segment_has_has_left(tmp_path: Path) -> None:
+    """10 lies in a kept segment, and its removal nowhere; of 11 there is a copy.  Before the end both were there."""
+    day = tmp_path / "journal" / DIRECTORY / f"{DAY_PREFIX}2025-06-15"
+    day.mkdir(parents=True)
+    queue = record.queue(1, {"name": "orders"})
+    kept = [record.opened(1000, {}, {}), queue, message(10, [1]), message(11, [1])]
+    live = [record.opened(1000, {}, {}), queue, copy(11, [1])]
+    (day / segment_name(1)).write_bytes(segment([kept]))
+    (tmp_path / "journal" / segment_name(2)).write_bytes(segment([live], number=2, first=5))
+    results = {id: trace(take([str(tmp_path)]), id, Options()) for id in (10, 11)}
+    assert [result.summary["now"] for result in results.values()] == ["unknown", "on orders as 11"]
+    lost = "the journal no longer has the record of how message 10 left orders"
+    assert [result.problems for result in results.values()] == [(lost,), ()]
+    trail = find_trail(OsFiles(), str(tmp_path / "journal"), 10)
+    assert (trail.places, trail.ended, trail.problems) == ([], "", [lost]), "a running broker tells the same"
+    before = trace(take([str(tmp_path)]), 10, Options(to_position=5))
+    assert (before.summary["now"], before.problems) == ("on orders as 10", ())
+
+
+def test_a_message_may_leave_with_its_queue(tmp_path: Path) -> None:
+    """A transaction held 10 on `orders` when that was deleted; it has been on `mail` too."""
+    defined = [record.queue(1, {"name": "orders"}), record.queue(2, {"name": "mail"})]
+    records = [*defined, message(10, [1, 2]), message(11, [1]), record.removed(2, RemovalReason.CONSUMED, [10])]
+    deleted = record.queue_deleted(1, {"name": "orders"})
+    (tmp_path / segment_name(1)).write_bytes(segment([[*records, deleted]]))
+    ends = [trace(take([str(tmp_path)]), id, Options()) for id in (10, 11)]
+    assert [(end.summary["now"], end.problems) for end in ends] == [("consumed", ()), ("deleted", ())]
+    before = trace(take([str(tmp_path)]), 11, Options(to_position=6))
+    assert before.summary["now"] == "on orders as 11"
+    for id, ended in ((10, "consumed"), (11, "deleted")):
+        trail = find_trail(OsFiles(), str(tmp_path), id, exists={2}.__contains__)
+        assert (trail.places, trail.ended, trail.problems) == ([], ended, []), "a running broker tells the same"
 
 
 def test_most_ids_that_are_not_in_a_segment_are_known_not_to_be() -> None:
