@@ -115,7 +115,7 @@ class Standby:
         self._read_at = 0.0
         self._copied_before = self._bytes_before = 0
         self._trouble = UNASKED.trouble
-        self._equal = monotonic()  # when the copy was last complete
+        self._equal = monotonic()  # when the copy was last complete, and this broker could serve
         self._threads = [
             threading.Thread(target=self._run, args=(work,), name=name, daemon=True)
             for name, work in (("journal-copying", self._copy), ("journal-reading", self._read))
@@ -142,8 +142,8 @@ class Standby:
         copying = self._copying
         head = copying.known
         lag = max(0, head.entries - copying.entries) if head is not None else 0
-        seconds = self._monotonic() - self._equal if lag or self._trouble else 0.0
         trouble = self._trouble or self._disabled
+        seconds = self._monotonic() - self._equal if lag or trouble else 0.0
         return Replicated("standby", head.epoch if head is not None else 0, lag, seconds, trouble)
 
     def _run(self, work: Callable[[], None]) -> None:
@@ -214,7 +214,7 @@ class Standby:
         self._report_trouble("")
         copying = self._copying
         assert copying.known is not None
-        if copying.entries == copying.known.entries:
+        if copying.entries == copying.known.entries and not self._disabled:
             self._equal = self._monotonic()
         with self._changed:
             self._changed.notify_all()

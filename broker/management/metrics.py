@@ -278,7 +278,11 @@ def replication_metrics(replicated: Replicated) -> Iterator[Metric]:
     for name, value, meaning in (
         ("epoch", replicated.epoch, "How often the ownership of the journal has changed."),
         ("lag_entries", replicated.lag_entries, "Entries of the journal that this standby has not copied yet."),
-        ("lag_seconds", replicated.lag_seconds, "Seconds since this standby last had all of the journal."),
+        (
+            "lag_seconds",
+            replicated.lag_seconds,
+            "Seconds since this standby last had all of the journal, and could serve.",
+        ),
     ):
         yield GaugeMetricFamily(f"broker_replication_{name}", meaning, value=value)
 

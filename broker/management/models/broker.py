@@ -47,7 +47,7 @@ class ReplicationShown(Shown):
     role: Literal["owner", "standby"]
     epoch: int = Field(description="How often the ownership of the journal has changed.")
     lag_entries: int = Field(description="Entries of the journal that a standby has not copied yet.")
-    lag_seconds: float = Field(description="Seconds since it last had all of them.")
+    lag_seconds: float = Field(description="Seconds since it last could take over at once.")
     trouble: str = Field(description="Why it makes no progress; empty: it does.")
 
 

@@ -71,12 +71,14 @@ def test_it_takes_a_lease_that_is_over_and_no_other() -> None:
 
 def test_one_that_could_not_serve_leaves_it_to_others() -> None:
     why = ["users.toml: other users can access the users file"]
-    me = standby(SimDatabase(), Clock(), unable=lambda: why[0])
+    clock = Clock()
+    me = standby(SimDatabase(), clock, unable=lambda: why[0])
     me._ask_if_able()
     assert not me._may_own()
     assert me.state.trouble == UNASKED.trouble, "the first query comes first"
     me._trouble = ""
-    assert me.state.trouble == why[0]
+    clock.now += 11
+    assert (me.state.trouble, me.state.lag_seconds) == (why[0], 11)
     why[0] = ""
     me._ask_if_able()
     assert me._may_own()
