@@ -22,7 +22,7 @@ from store import decode
 from store.bodies import Bodies, to_read
 from store.body import LargeBody
 from store.decode import RawRecord
-from store.errors import JournalError
+from store.errors import BodyUnreadable, JournalError
 from store.files import OsFiles
 from store.log import FileLog, LogSettings
 from store.record import RecordType
@@ -89,13 +89,8 @@ def export_directory(directory: str) -> Iterator[Line]:
 
 def export(source: Source, known: Iterable[Format], bodies: Bodies) -> Iterator[Line]:
     """The lines of a journal.  Raises Corrupt, LogFailed, BodyUnreadable, UnknownFormat."""
-    recovery = Recovery(source)
-    space = Space()
-    for segment in recovery.segments:
-        space.opened(segment)
-    definitions = _Definitions()
-    fold = Fold({format.number: format for format in known}, space, bodies=bodies)
-    fold.read(definitions.note(recovery.records()))
+    by_number = {format.number: format for format in known}
+    recovery, definitions, fold = _read(source, by_number, bodies)
     yield {
         "kind": "journal",
         "version": VERSION,
@@ -104,10 +99,28 @@ def export(source: Source, known: Iterable[Format], bodies: Bodies) -> Iterator[
         "position": recovery.verdict.position,
     }
     yield from definitions.lines()
-    yield from _messages(fold)
+    gone: dict[int, BodyUnreadable] = {}
+    yield from _messages(fold, gone)
+    if gone:
+        _, _, now = _read(source, by_number, bodies)
+        for held in now.held.values():
+            for id in gone.keys() & held.keys():
+                raise gone[id]
 
 
-def _messages(fold: Fold) -> Iterator[Line]:
+def _read(source: Source, known: dict[int, Format], bodies: Bodies) -> tuple[Recovery, _Definitions, Fold]:
+    recovery = Recovery(source)
+    space = Space()
+    for segment in recovery.segments:
+        space.opened(segment)
+    definitions = _Definitions()
+    fold = Fold(known, space, bodies=bodies)
+    fold.read(definitions.note(recovery.records()))
+    return recovery, definitions, fold
+
+
+def _messages(fold: Fold, gone: dict[int, BodyUnreadable]) -> Iterator[Line]:
+    """The lines of messages.  `gone` gets the ids of those whose body a running broker may have removed meanwhile."""
     places: dict[int, tuple[Message, list[Line]]] = {}
     for queue_id, queue in fold.queues.items():
         counts, dues = fold.counts.get(queue_id, {}), fold.due.get(queue_id, {})
@@ -118,15 +131,24 @@ def _messages(fold: Fold) -> Iterator[Line]:
             if dues.get(id):
                 place["due"] = dues[id]
             places.setdefault(id, (message, []))[1].append(place)
-    for _, (message, queues) in sorted(places.items()):
+    for id, (message, queues) in sorted(places.items()):
         line = message_line(message, queues)
         if isinstance(message.body, bytes):
             yield line | {"body": b64encode(message.body).decode()}
         elif not len(message.body):  # an empty body that was received in portions
             yield line | {"body": ""}
         else:
+            pieces = _pieces(message.body)
+            try:
+                first = next(pieces)
+            except BodyUnreadable as error:
+                if error.passing:
+                    raise
+                gone[id] = error
+                continue
             yield line | {"body-bytes": len(message.body)}
-            yield from _pieces(message.body)
+            yield first
+            yield from pieces
 
 
 def _pieces(body: LargeBody) -> Iterator[Line]:

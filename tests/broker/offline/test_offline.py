@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -298,6 +299,27 @@ def test_large_bodies_are_exported_and_imported_in_pieces(tmp_path: Path) -> Non
     for number, wrong in enumerate((lines[:-2], [*lines[:-3], lines[-1]], [*lines, lines[-2]])):
         with pytest.raises(BadLine, match="body"), stopped(config(tmp_path / f"wrong{number}"), report) as broker:
             import_lines(broker, wrong)
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_a_body_that_goes_during_an_export_is_missed_only_if_its_message_stays(tmp_path: Path, left: bool) -> None:
+    within(tmp_path, lambda broker: (send(broker, "orders", [b"1"]), send_large(broker, "orders", bytes(500_000))))
+    lines = export_directory(str(tmp_path / "journal"))
+    found = [next(lines)]  # it has read the journal
+
+    def consume(broker: Stopped) -> None:
+        taker = take(broker, "orders")
+        broker.parts.tick.enter()
+        broker.parts.engine.consumers.acknowledge_all(taker.consumer)
+        broker.settle()
+
+    if left:
+        within(tmp_path, consume)
+    for file in (tmp_path / "journal" / "bodies").iterdir():  # if the broker has ended before it did so
+        file.unlink()
+    with contextlib.nullcontext() if left else pytest.raises(Unusable, match="No such file"):
+        found += lines
+    assert [line["body"] for line in found if line["kind"] == "message"] == ["MQ=="]
 
 
 def test_verify_and_stat_tell_of_large_bodies(tmp_path: Path) -> None:
