@@ -119,16 +119,16 @@ def dead_letters(spark: SparkSession, snapshot: Snapshot, options: Options) -> R
         read = journal.keep(journal.with_damage(types, (*DAMAGE_COLUMNS, *_COLUMNS)))
         journal.check_addresses_of(read)
         covered = journal.coverage(read)
-        return _result(journal, journal.keep(_deaths(journal, read, journal.unclear(covered))), covered)
+        return _result(journal, journal.keep(_deaths(journal, read, covered)), covered)
 
 
-def _deaths(journal: Journal, read: DataFrame, unclear: Sequence[int]) -> DataFrame:
+def _deaths(journal: Journal, read: DataFrame, covered: Coverage) -> DataFrame:
     """One row per death: its `outcome` and `replay_outcome`, how long it `took` (ms), and its first id (`root`)."""
     columns = ("message_id", "origin_message_id", "queue_ids", "annotations", "segment")
     first_id = F.get_json_object("annotations", _FIRST_ID).try_cast("bigint")
     messages = journal.records(("message",), columns, not_null=("origin_message_id",))
     with_origins = messages.withColumn("first", first_id).withColumn("origin_queue", origin_queue())
-    moved = journal.keep(_connected(journal, with_origins.drop("annotations"), unclear))
+    moved = journal.keep(_connected(journal, with_origins.drop("annotations"), journal.unclear(covered)))
     removed = journal.records(("removed",), ("message_id", "queue_id", "position", "reason"))
     gone = read.where(F.col("record_type") == "queue-deleted")
     known = journal.keep(outcomes(moved, removed, gone))

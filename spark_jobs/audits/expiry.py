@@ -5,12 +5,10 @@ A message expires on each of its queues independently, so it is counted once for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from spark_jobs.audits.coverage import coverage
 from spark_jobs.audits.dead_letters import HOURS_MAX, origin_queue
 from spark_jobs.audits.frames import Groups, elapsed, grouped, hour, most, quantiles, whole
 from spark_jobs.audits.options import Options
@@ -75,13 +73,12 @@ _TIMES: Final = (
 def expiry(spark: SparkSession, snapshot: Snapshot, options: Options) -> Result:
     """Run the audit.  More expired messages than `fail_over` exceed the threshold.  Raises NoSuchAddress."""
     with Journal(spark, snapshot, options) as journal:
-        end = coverage(journal.snapshot).last_time
         types = ("expired", "queue-deleted")
         read = journal.keep(journal.with_damage(types, (*DAMAGE_COLUMNS, *_COLUMNS)))
         journal.check_addresses_of(read)
         expired = journal.keep(_expired(journal, read))
         covered = journal.coverage(read)
-        overdue = journal.keep(_overdue(journal, read, end, journal.unclear(covered)))
+        overdue = journal.keep(_overdue(journal, read, covered))
         return _result(journal, expired, overdue, covered)
 
 
@@ -119,15 +116,16 @@ def _expired(journal: Journal, read: DataFrame) -> DataFrame:
     )
 
 
-def _overdue(journal: Journal, read: DataFrame, end: int, unclear: Sequence[int]) -> DataFrame:
+def _overdue(journal: Journal, read: DataFrame, covered: Coverage) -> DataFrame:
     """Messages on a queue that had already expired at the end of the part that was read.
 
-    For messages that were copied forward, the copy may be the only record.  A message in an `unclear` segment is only
+    For messages that were copied forward, the copy may be the only record.  A message in an unclear segment is only
     still there if another segment has it too (Journal.unclear).
     """
+    end = covered.last_time
     columns = ("segment", "message_id", "queue_ids", "address", "expiration")
     brief = journal.records(("message", "copied"), columns, not_null=("expiration",))
-    brief = brief.where(~F.col("segment").isin(*unclear))
+    brief = brief.where(~F.col("segment").isin(*journal.unclear(covered)))
     brief = journal.addressed(brief.where(F.col("expiration") <= F.timestamp_millis(F.lit(end))))
     entered = brief.select(F.explode("queue_ids").alias("queue_id"), "message_id", "address", "expiration").distinct()
     removed = journal.records(("removed",), ("queue_id", "message_id"))
