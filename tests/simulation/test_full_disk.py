@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from broker.engine.delivery.redelivery import CLOSED
+from broker.engine.model.errors import DiskFull
+from broker.engine.model.message import RoutingType
 from broker.engine.model.task import Task, TaskKind, TaskRequest, TaskState, TaskVerb
 from tests.broker.engine.engine_harness import Bench, EngineBroker, fill
 from tests.simulation.world import check_counters, small
@@ -22,22 +24,32 @@ SIZES = [16 << 10, 32 << 10, 128 << 10, 512 << 10]
 A_WHILE = 60_000
 
 
+def begun(segment_bytes: int, *settings: dict[str, object]) -> Bench:
+    """A broker on a disk with room, for now."""
+    config = small(*settings, segment_bytes=segment_bytes, retained=False)
+    journal = config.journal.model_copy(update={"reserve": segment_bytes // 4})
+    return Bench(running=EngineBroker(config.model_copy(update={"journal": journal}), files=SimFiles()))
+
+
+def fill_disk(bench: Bench, segment_bytes: int) -> None:
+    """Take the room, and send until the disk is full."""
+    files = bench.broker.files
+    files.capacity = files.used() + segment_bytes // 3
+    fill(bench, "full")
+
+
 def scene(segment_bytes: int, *settings: dict[str, object], free: bool, expiration: int = 0) -> Bench:
     """A full disk with a queue q of many messages.
 
     `free`: nothing else keeps their segments, and the reserve suffices for the removals of one.
     """
-    config = small(*settings, segment_bytes=segment_bytes, retained=False)
-    journal = config.journal.model_copy(update={"reserve": segment_bytes // 4})
-    bench = Bench(running=EngineBroker(config.model_copy(update={"journal": journal}), files=SimFiles()))
+    bench = begun(segment_bytes, *settings)
     if not free:
         bench.sent("first", b"keeps every segment")
     due = bench.broker.now + expiration if expiration else 0
     for _ in range(0, MANY, 10):
         bench.sent("q", *[b"x" * (600 if free else 3)] * 10, expiration=due)
-    files = bench.broker.files
-    files.capacity = files.used() + segment_bytes // 3
-    fill(bench, "full")
+    fill_disk(bench, segment_bytes)
     return bench
 
 
@@ -245,3 +257,38 @@ def test_deliveries_fail_again_and_again(segment_bytes: int, mode: str) -> None:
     lives(again)
     assert again.queue("q").message_count == MANY
     assert max(again.queue("q").delivery_count(message.id) for message in again.take("q").taken) > 10
+
+
+@everywhere
+def test_retained_messages_are_cleared(segment_bytes: int) -> None:
+    """A client that clears them does not use up the room that is for consumers."""
+    bench = begun(segment_bytes)
+    bench.sent("first", b"keeps every segment")
+    names = [f"t.{number}" for number in range(MANY)]
+    for name in names:
+        send = bench.prepare(name, b"x", routing_type=RoutingType.MULTICAST)
+        bench.engine.retained.set(send.address, *send.messages)
+        bench.run()
+    fill_disk(bench, segment_bytes)
+    refused = [name for name in names if not cleared(bench, name)]
+    lives(bench)
+    assert refused, "their removals need more than the reserve"
+    assert bench.bodies("first") == [b"keeps every segment"]
+    again = killed(bench)
+    lives(again)
+    assert again.engine.retained.messages == len(refused), "what is confirmed was written"
+    heal(again)
+    cleared(again, refused[0])  # the first one that asks may be refused; then the broker looks for room
+    for name in refused:
+        cleared(again, name)
+    assert killed(again).engine.retained.messages == 0
+
+
+def cleared(bench: Bench, name: str) -> bool:
+    """Whether a retained message was cleared."""
+    try:
+        return bench.enter().retained.clear(name)
+    except DiskFull:
+        return False
+    finally:
+        bench.run()

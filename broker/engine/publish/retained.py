@@ -26,7 +26,7 @@ from broker.engine.model.names import RETAINED
 from broker.engine.queues import arrival
 from broker.engine.queues.address import Address
 from broker.engine.queues.queue import Queue
-from broker.engine.queues.removal import remove
+from broker.engine.queues.removal import removal_bytes_of, remove
 from broker.engine.queues.state import State
 from broker.engine.routing import registry
 from store.record import RemovalReason
@@ -158,12 +158,16 @@ class Retained:
         raise RetainedFull(f"{self.messages} messages of {self.bytes} bytes are retained: the limit is reached")
 
     def clear(self, name: str) -> bool:
-        """Remove the retained message of an address; returns whether there was one."""
+        """Remove the retained message of an address; returns whether there was one.
+
+        Raises DiskFull, before anything changed: what clients clear must not use up the room that is for consumers.
+        """
         node = self._find(name)
         if node is None or node.message is None:
             return False
         assert self.queue is not None, "the message is on it"
         message = node.message
+        arrival.reserve_bytes(self._state, removal_bytes_of([message]), essential=True)
         self._forget(message)
         self._discard(self.queue, message, RemovalReason.PURGED)
         return True
