@@ -29,9 +29,10 @@ def serve(listener: socket.socket, lose: int) -> None:
                 while found := codec.events():
                     for packet in found:
                         if isinstance(packet, Publish):
+                            data = encoded(packet, codec.version, max(lose - count, 0) if lose else None)
                             count += len(packet.topics)
-                            for other in subscribers if count <= lose or not lose else []:
-                                other.sendall(encoded(packet, codec.version))
+                            for other in subscribers:
+                                other.sendall(data)
                         answer(codec, packet, sock, subscribers)
                 sock.sendall(codec.data_to_send())
 
@@ -46,10 +47,10 @@ def serve(listener: socket.socket, lose: int) -> None:
         one.join(10)
 
 
-def encoded(run: Publish, version: int) -> bytes:
-    """The packets as they came."""
+def encoded(run: Publish, version: int, most: int | None) -> bytes:
+    """The packets as they came, the first `most` of them."""
     out: list[bytes] = []
-    for topic, payload, packet_id in zip_longest(run.topics, run.payloads, run.packet_ids):
+    for topic, payload, packet_id in [*zip_longest(run.topics, run.payloads, run.packet_ids)][:most]:
         head = PublishHead(version, topic, qos=run.qos, retain=run.retain, properties=run.properties.raw)
         head.encode(out, [payload], [packet_id])
     return b"".join(out)
