@@ -29,10 +29,10 @@ def serve(listener: socket.socket, lose: int) -> None:
                 while found := codec.events():
                     for packet in found:
                         if isinstance(packet, Publish):
-                            data = encoded(packet, codec.version, max(lose - count, 0) if lose else None)
+                            copies = encoded(packet, codec.version, max(lose - count, 0) if lose else None)
                             count += len(packet.topics)
                             for other in subscribers:
-                                other.sendall(data)
+                                other.sendall(copies)
                         answer(codec, packet, sock, subscribers)
                 sock.sendall(codec.data_to_send())
 
