@@ -83,12 +83,17 @@ class Accepting:
 
     def _over_websocket(self, make: MakeSession, acceptor: StompAcceptor | MqttAcceptor | AmqpAcceptor) -> MakeSession:
         # Imported here: brokers without WebSocket start faster.
+        from broker.sessions.websocket.mqtt import MqttWebSocketSession
         from broker.sessions.websocket.session import WebSocketSession
         from broker.sessions.websocket.stomp import SUBPROTOCOLS, StompWebSocketSession
 
         origins, report = acceptor.websocket_origins, self._tick.engine.report
-        stomp = isinstance(acceptor, StompAcceptor)
-        kind, names = (StompWebSocketSession, SUBPROTOCOLS) if stomp else (WebSocketSession, (acceptor.protocol,))
+        kind: type[WebSocketSession] = WebSocketSession
+        names: tuple[str, ...] = (acceptor.protocol,)
+        if isinstance(acceptor, StompAcceptor):
+            kind, names = StompWebSocketSession, SUBPROTOCOLS
+        elif isinstance(acceptor, MqttAcceptor):
+            kind = MqttWebSocketSession
 
         def wrapping(transport: Transport, number: int, peer: Peer) -> Session:
             def refused(origin: str) -> None:

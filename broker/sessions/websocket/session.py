@@ -2,8 +2,8 @@
 
 The peer's handshake selects the inner session; until then only the bytes of one request are buffered.  For AMQP and
 MQTT, messages are binary and their boundaries have no meaning (AMQP 1.0 WebSocket binding, 2.4; MQTT 5.0, 6).  `stomp`
-has the rules for STOMP.  The size of a message is not limited: `pieces` passes on what has arrived, and the inner
-session limits what it buffers.
+and `mqtt` say what is sent as one message.  The size of a message is not limited: `pieces` passes on what has arrived,
+and the inner session limits what it buffers.
 """
 
 from __future__ import annotations
