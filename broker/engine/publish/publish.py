@@ -62,10 +62,10 @@ class Producers:
         Refused messages do not hold up the rest, except with `stop`.
         """
         state = self._state
-        lost = [send for send in sends if not _find(state, send)]
+        refused = [send for send in sends if not _find(state, send)]
         state.begin()
         messages = sends[0].messages if arrived is None else arrived
-        return publish(state, sends, messages, producer=producer, stop=stop, lost=lost)
+        return publish(state, sends, messages, producer=producer, stop=stop, refused=refused)
 
     def find(self, send: Send) -> None:
         """Find the destination of a send before it is published.  Raises the errors of `destination`."""
@@ -145,23 +145,23 @@ def publish(
     *,
     producer: Producer | None = None,
     stop: bool = False,
-    lost: Sequence[Send] = (),
+    refused: Sequence[Send] = (),
 ) -> PublishResult:
-    """Accept the messages of these sends, refuse those that are `lost`: they have no destination.
+    """Accept the messages of these sends, except those of the `refused` ones, which have no destination.
 
     `sends` are in the order of their first messages; `arrived` are the messages of all of them in order of arrival.
     With a `producer` the result says whether it must stop.
     """
     result = PublishResult()
     everything = arrived
-    if lost:
-        result.refusals = [Refusal(send, send.messages, send.refusal) for send in lost if send.refusal is not None]
+    if refused:
+        result.refusals = [Refusal(send, send.messages, send.refusal) for send in refused if send.refusal is not None]
         sends, arrived = _others(sends, arrived, result.refusals, stop=stop)
     try:
         parts = in_turn(state, sends, arrived, stop=stop)
     except DiskFull as error:
-        refused = [Refusal(send, send.messages, error) for send in sends]
-        result.refusals = refused if stop else result.refusals + refused
+        without_room = [Refusal(send, send.messages, error) for send in sends]
+        result.refusals = without_room if stop else result.refusals + without_room
         parts = []
     for send, messages in parts:
         left = _before(result.refusals[0].messages[0], everything, messages) if result.refusals and stop else messages
@@ -179,14 +179,14 @@ def _others(
 
     With `stop` the messages behind the first refused one are taken out of their sends.
     """
-    lost = {message for refusal in refusals for message in refusal.messages}
+    out = {message for refusal in refusals for message in refusal.messages}
     if stop:
         del refusals[1:]  # sends are in the order of their first messages
-        lost.update(arrived[arrived.index(refusals[0].messages[0]) :])
+        out.update(arrived[arrived.index(refusals[0].messages[0]) :])
     for send in sends:
         if send.found:
-            send.messages = [message for message in send.messages if message not in lost]
-    return [send for send in sends if send.found and send.messages], [each for each in arrived if each not in lost]
+            send.messages = [message for message in send.messages if message not in out]
+    return [send for send in sends if send.found and send.messages], [each for each in arrived if each not in out]
 
 
 def trace(state: State, tracer: Tracer, arrived: Sequence[Message], refusals: Sequence[Refusal] = ()) -> None:

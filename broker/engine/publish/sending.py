@@ -33,7 +33,10 @@ Forward = tuple[Divert, Address, RoutingType | None, Message]
 
 
 def publish(state: State, send: Send, messages: list[Message]) -> int:
-    """As `publish.publish_run`."""
+    """Accept messages of a send, all or none; returns how many reached a queue, directly or by a divert.
+
+    A duplicate counts as if it had.  Raises AddressFull, DiskFull, NoQueue.
+    """
     address = send.address
     ids: list[tuple[Message, bytes]] = []
     fresh = messages
