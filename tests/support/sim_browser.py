@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from websockets.client import ClientProtocol
-from websockets.frames import Frame
+from websockets.frames import Frame, Opcode
 from websockets.http11 import Response
 from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
 from tests.support.sim_broker import SimBroker, SimPeer
+
+
+def joined(frames: list[Frame]) -> list[bytes]:
+    """The messages that arrived in these frames."""
+    messages: list[bytes] = []
+    for frame in frames:
+        if frame.opcode is Opcode.CONT:
+            messages[-1] += bytes(frame.data)
+        else:
+            messages.append(bytes(frame.data))
+    return messages
 
 
 class RawPeer(SimPeer):

@@ -12,7 +12,7 @@ from protocols.mqtt.encode import encode
 from protocols.mqtt.packets import Subscribe
 from tests.support.mqtt_client import greeting, publishes, wish
 from tests.support.sim_broker import SimBroker
-from tests.support.sim_browser import Browser
+from tests.support.sim_browser import Browser, joined
 
 _P = PacketType
 
@@ -43,12 +43,7 @@ def test_a_message_is_a_packet(browser: Browser) -> None:
 def test_a_packet_with_a_large_payload_is_one_message_too(browser: Browser) -> None:
     payloads = [b"x" * 700_000, b"small", b"y" * 200_000]
     answers = browser.say(publishes([("a", payload) for payload in payloads], 0), text=False)
-    messages: list[bytes] = []
-    for answer in answers:
-        if answer.opcode is Opcode.CONT:
-            messages[-1] += bytes(answer.data)
-        else:
-            messages.append(bytes(answer.data))
+    messages = joined(answers)
     assert len(answers) > 3
     assert len(messages) == 3
     assert all(packet.endswith(payload) for packet, payload in zip(messages, payloads, strict=True))

@@ -9,7 +9,7 @@ from broker.config import Config, load
 from broker.config.acceptors import StompAcceptor
 from broker.sessions.stomp.delivery import COPY_BYTES_MAX
 from tests.support.sim_broker import SimBroker
-from tests.support.sim_browser import Browser
+from tests.support.sim_browser import Browser, joined
 from tests.support.stomp_client import frame
 
 
@@ -73,12 +73,7 @@ def test_a_frame_with_a_large_body_is_one_message_too() -> None:
     bodies = [b"x" * 700_000, b"small", b"y" * 200_000]
     browser.say(frame("SUBSCRIBE", {"destination": "/queue/a", "id": "1"}))
     answers = browser.say(b"".join(frame("SEND", {"destination": "/queue/a"}, body) for body in bodies))
-    messages: list[bytes] = []
-    for answer in answers:
-        if answer.opcode is Opcode.CONT:
-            messages[-1] += bytes(answer.data)
-        else:
-            messages.append(bytes(answer.data))
+    messages = joined(answers)
     assert [message.partition(b"\n\n")[2] for message in messages] == [body + b"\0\n" for body in bodies]
     assert [answer.opcode for answer in answers] == [Opcode.BINARY, Opcode.CONT, Opcode.CONT, Opcode.TEXT, Opcode.TEXT]
     assert [answer.fin for answer in answers] == [False, False, True, True, True]
