@@ -11,7 +11,6 @@ import pytest
 
 from tests.interop.numbered import (
     END,
-    KEEPING,
     arrived,
     check,
     client,
@@ -35,10 +34,16 @@ default-maximum-in-flight-publish-messages = 1000
 protocol = "http"
 """
 
+#: Before MQTT 5 it asks for a protocol of its own first, and comes back some seconds after the refusal.
+DIRECT: Final = "try_private false"
+
 
 @contextmanager
-def bridge(directory: Path, port: int, version: str) -> Iterator[Mosquitto]:
-    """Mosquitto with a bridge to the port: what is below `up` goes out, what is below `down` comes in."""
+def bridge(directory: Path, port: int, version: str, *more: str) -> Iterator[Mosquitto]:
+    """Mosquitto with a bridge to the port: what is below `up` goes out, what is below `down` comes in.
+
+    It is never killed, so it writes nothing down.
+    """
     directory.mkdir()
     settings = [
         "connection bridge",
@@ -49,23 +54,24 @@ def bridge(directory: Path, port: int, version: str) -> Iterator[Mosquitto]:
         "remote_clientid mosquitto",
         "cleansession false",
         "notifications false",
-        "restart_timeout 1",
+        "restart_timeout 1 1",
+        *more,
         "max_inflight_messages 1000",  # of none it would make a Receive Maximum of 0
     ]
     try:
-        with started(Mosquitto(directory, *KEEPING, *settings)) as mosquitto:
+        with started(Mosquitto(directory, "max_queued_messages 0", *settings)) as mosquitto:
             yield mosquitto
     except NotAvailable as missing:
         pytest.skip(str(missing))
 
 
 @contextmanager
-def bridged(directory: Path, version: str) -> Iterator[tuple[DaemonProcess, Relay, Mosquitto]]:
+def bridged(directory: Path, version: str, *more: str) -> Iterator[tuple[DaemonProcess, Relay, Mosquitto]]:
     """Bartleby, the port before it, and a Mosquitto whose bridge is up."""
     with (
         running(directory, SETTINGS) as broker,
         relayed(broker, "mqtt") as relay,
-        bridge(directory / "there", relay.port, version) as mosquitto,
+        bridge(directory / "there", relay.port, version, *more) as mosquitto,
     ):
         awaited(lambda: "mosquitto.down.#" in broker.queue_names())
         yield broker, relay, mosquitto
@@ -88,7 +94,7 @@ def test_what_nobody_takes_there_is_taken_by_the_bridge(tmp_path: Path, version:
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_killed_while_it_sends_to_the_bridge(tmp_path: Path, qos: int) -> None:
-    with bridged(tmp_path, "mqttv311") as (broker, relay, mosquitto):
+    with bridged(tmp_path, "mqttv311", DIRECT) as (broker, relay, mosquitto):
         collect(mosquitto.ports["mqtt"], "down/#")
         publish(relay.port, "down/1", qos, numbers())
         relay.restart()
@@ -99,7 +105,7 @@ def test_killed_while_it_sends_to_the_bridge(tmp_path: Path, qos: int) -> None:
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_killed_while_it_gets_some_of_the_bridge(tmp_path: Path, qos: int) -> None:
-    with bridged(tmp_path, "mqttv311") as (broker, relay, mosquitto):
+    with bridged(tmp_path, "mqttv311", DIRECT) as (broker, relay, mosquitto):
         collect(relay.port, "up/#")
         relay.kill()
         publish(mosquitto.ports["mqtt"], "up/1", qos, numbers())
