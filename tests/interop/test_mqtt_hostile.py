@@ -22,7 +22,7 @@ BEFORE: Final = {
     "HTTP": b"GET / HTTP/1.1\r\nHost: h\r\n\r\n",
     "STOMP": b"CONNECT\naccept-version:1.2\n\n\0",
     "PUBLISH first": b"\x30\x04\0\1ax",
-    "a CONNECT of 256 MiB": b"\x10\xff\xff\xff\x7f\0\4MQTT\5",
+    "a CONNECT of 256 MiB": b"\x10\xff\xff\xff\x7f\0\4MQTT\5\2\0\x3c",
     "a length of five bytes": b"\x10\x80\x80\x80\x80\x01",
     "MQTT 6": b"\x10\x0d\0\4MQTT\6\2\0\0\0\0\0",
 }

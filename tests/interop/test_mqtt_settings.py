@@ -151,7 +151,7 @@ def test_asyncio_mqtt_is_held_to_the_settings(limited: DaemonProcess, monkeypatc
             "127.0.0.1", limited.ports["strict"], client_id="asyncio", keepalive=20
         ) as client:
             await client.publish("settings/b", b"x", qos=1)
-            await client.publish("settings/b", b"x", qos=2)
+            await client.publish("settings/b", b"x", qos=2, timeout=1)
 
     with pytest.raises(asyncio_mqtt.MqttError):
         asyncio.run(asyncio.wait_for(publish_too_much(), PATIENCE_S))
