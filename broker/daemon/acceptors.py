@@ -97,7 +97,7 @@ class Acceptors:
                 listening=tuple(map(str, addresses)),
                 connections=len(listener.connections) if listener else self._http[name].connections,
                 opened=listener.accepted if listener else 0,
-                refused=listener.refused if listener else 0,
+                refused=listener.refused if listener else self._http[name].refused,
                 certificate_end=certificate_end(name),
             )
 

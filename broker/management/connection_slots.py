@@ -9,6 +9,7 @@ login takes, also displaces clients that are about to log in.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Protocol
 
 from broker.security.throttle import block
@@ -25,21 +26,27 @@ class Slot(Protocol):
     def origin(self) -> str:
         """The address of the client; empty if it has none."""
 
+    @property
+    def remote(self) -> str:
+        """The address and port of the client, for the log."""
+
     def leave(self) -> None:
         """Close: another connection takes this place."""
 
 
 class ConnectionSlots:
-    """The open connections, oldest first."""
+    """The open connections, oldest first; `refused` is called with each one that gets or keeps no place."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, refused: Callable[[Slot], None] = lambda _: None) -> None:
         self._most = most
+        self._refused = refused
         self._guests: dict[Slot, None] = {}
 
     def come(self, slot: Slot) -> bool:
         """Take a place, if need be that of a connection that has not logged in; False: there is none."""
         if len(self._guests) >= self._most:
             stranger = self._first_to_go()
+            self._refused(stranger or slot)
             if stranger is None:
                 return False
             self.went(stranger)

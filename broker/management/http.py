@@ -23,10 +23,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from broker.management.api import Api
 from broker.management.callers import CALLER, Caller
-from broker.management.connection_slots import ConnectionSlots
+from broker.management.connection_slots import ConnectionSlots, Slot
 from broker.management.hosts import AllowedHosts
 from broker.management.limits import Limits
 from broker.management.ports import Broker
+from broker.management.problems import problem
 from broker.management.shared import Shared
 from broker.net.handshake import shake
 from broker.net.secure_server import SecureServer
@@ -36,6 +37,10 @@ from broker.sessions.login import Peer
 
 #: Connections at once: enough for some collectors, health checks and operators.
 CONNECTIONS_MAX: Final = 64
+
+#: Connections beyond these that wait for a refusal, which answers their first request, and the seconds for that.
+REFUSED_MAX: Final = 16
+REFUSAL_SECONDS_MAX: Final = 2
 
 #: Bytes of a request's line and headers: a queue's name of 1 KiB and a selector of 4 KiB, percent-encoded, fit.
 HEADER_BYTES_MAX: Final = 32 << 10
@@ -82,6 +87,7 @@ class _Connection(H11Protocol):
     """Uvicorn's connection with a caller, a limit on their number, and one on the time without a completed request."""
 
     slots: ConnectionSlots
+    refused: ConnectionSlots
     seconds_max: float = REQUEST_SECONDS_MAX
     left: Callable[[Peer], None]
 
@@ -102,6 +108,10 @@ class _Connection(H11Protocol):
     def origin(self) -> str:
         return self._peer.origin
 
+    @property
+    def remote(self) -> str:
+        return self._peer.remote
+
     def leave(self) -> None:
         self.transport.abort()
 
@@ -118,12 +128,19 @@ class _Connection(H11Protocol):
         if self.slots.come(self):
             self._check = self.loop.call_later(self.seconds_max, self._check_progress)
         else:
-            transport.abort()
+            self.app = problem(
+                "too-many-connections",
+                "all connections of this acceptor are taken by clients that have logged in",
+                headers={"connection": "close"},
+            )
+            self.refused.come(self)
+            self._check = self.loop.call_later(REFUSAL_SECONDS_MAX, transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._check is not None:
             self._check.cancel()
         self.slots.went(self)
+        self.refused.went(self)
         self.left(self._peer)
         super().connection_lost(exc)
 
@@ -180,8 +197,14 @@ class HttpServer:
         self._context = context
         self._open_metrics = open_metrics
         self._allowed_hosts = allowed_hosts
-        self._crowd = ConnectionSlots(connections_max)
-        bounds = {"slots": self._crowd, "seconds_max": request_seconds_max}
+        self.refused = 0
+        self._connections_max = connections_max
+        self._crowd = ConnectionSlots(connections_max, self._on_refused)
+        bounds = {
+            "slots": self._crowd,
+            "refused": ConnectionSlots(REFUSED_MAX),
+            "seconds_max": request_seconds_max,
+        }
         self._protocol = type("Connection", (_Connection,), {**bounds, "left": staticmethod(self._left)})
         self._server: uvicorn.Server | None = None
         self._secure: SecureServer | None = None
@@ -260,6 +283,10 @@ class HttpServer:
             await shake(handshake.client, context(), connection, seconds=HANDSHAKE_SECONDS_MAX, failed=failed)
         finally:
             self._crowd.went(handshake)
+
+    def _on_refused(self, slot: Slot) -> None:
+        self.refused += 1
+        self._report("connection.refused", acceptor=self._name, remote=slot.remote, allowed=self._connections_max)
 
     def _left(self, peer: Peer) -> None:
         if self._standby is None:  # no client logs in to a standby

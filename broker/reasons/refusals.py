@@ -120,6 +120,12 @@ PROBLEMS: Final[dict[str, Problem]] = {
         "Another broker of the pair owns the journal, and serves it.",
         "Call that one; `bartleby status` shows the role of this one.",
     ),
+    "too-many-connections": Problem(
+        503,
+        "All connections are taken",
+        "Clients that have logged in take all connections of the HTTP acceptor.",
+        "Close HTTP connections that are not used; the log names who was refused (`connection.refused`).",
+    ),
     "not-logged-in": Problem(
         401,
         "No valid login",

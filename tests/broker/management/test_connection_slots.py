@@ -9,7 +9,7 @@ class Visitor:
     """A slot that remembers that it was closed."""
 
     def __init__(self, origin: str, *, known: bool = False) -> None:
-        self.origin = origin
+        self.origin = self.remote = origin
         self.known = known
         self.left = False
 

@@ -183,9 +183,30 @@ async def test_connections_are_limited_and_those_who_are_known_stay(connect: Cal
     held = [await connect() for _ in range(2)]
     for stream in held:
         assert b"200" in await say(stream, b"/api/v1/status", TOKEN)
-    assert await is_cut(await connect())
+    assert b"503" in await say(refused := await connect(), b"/api/v1/status", TOKEN)
+    assert await is_cut(refused)
     for stream in held:
         assert b"200" in await say(stream, b"/livez", TOKEN)
+
+
+async def test_refused_connections_are_reported_and_do_not_pile_up(
+    broker: TestBroker, connect: Callable[[], Awaitable[Stream]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "REFUSAL_SECONDS_MAX", 0.05)
+    for stream in [await connect() for _ in range(2)]:
+        assert b"200" in await say(stream, b"/api/v1/status", TOKEN)
+    refused = [await connect() for _ in range(http.REFUSED_MAX + 1)]
+    for stream in refused:
+        assert await is_cut(stream)  # the first at once, the others as they ask nothing
+    lines = broker.reported("connection.refused")
+    assert len(lines) == len(refused)
+    assert lines[0] | {"remote": ""} == {"acceptor": "http", "remote": "", "allowed": 2}
+
+
+async def test_a_displaced_connection_is_reported(broker: TestBroker, connect: Callable[[], Awaitable[Stream]]) -> None:
+    strangers = [await connect() for _ in range(3)]
+    assert await is_cut(strangers[0])
+    assert len(broker.reported("connection.refused")) == 1
 
 
 @pytest.mark.parametrize("wait", ["silent", "in the middle", "health", "wrong"])

@@ -29,8 +29,11 @@ from broker.reasons.table import reasons
         ("10", ["dead-letter link-hops", "removal unroutable"]),
         ("75", ["exit in-use"]),
         ("421", ["http wrong-host"]),
-        ("503", ["error not-readable", "http standby", "http /livez", "http /readyz"]),
-        ("http 503", ["error not-readable", "http standby", "http /livez", "http /readyz"]),
+        ("503", ["error not-readable", "http standby", "http too-many-connections", "http /livez", "http /readyz"]),
+        (
+            "http 503",
+            ["error not-readable", "http standby", "http too-many-connections", "http /livez", "http /readyz"],
+        ),
         ("HTTP status 403", ["error denied", "http cross-origin"]),
         ("HTTP/1.1 413 Content Too Large", ["error too-large", "http body-too-large"]),
         ("curl: (22) The requested URL returned error: 507", ["error disk-full"]),
