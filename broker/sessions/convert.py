@@ -15,6 +15,8 @@ A message that was received through one protocol and is sent through another is 
     message id        NATIVE_MESSAGE_ID                  properties.message-id              -
     user id           JMSXUserID, if sent anonymously    properties.user-id                 -
     created           timestamp                          properties.creation-time           -
+    content encoding  JMS_AMQP_ContentEncoding           properties.content-encoding        as in STOMP
+    reply-to group    JMS_AMQP_ReplyToGroupID            properties.reply-to-group-id       as in STOMP
     properties        all other headers                  application-properties             user properties
 
 A trace context (`traceparent`, `tracestate`) is a property like any other.
@@ -43,7 +45,7 @@ from broker.engine import DeadLetterReason, Unreadable, read_whole_body
 from broker.engine.model.message import RESERVED_PREFIXES, Message, RoutingType
 from broker.engine.model.names import is_temporary
 from broker.engine.model.notes import NOTIFICATIONS
-from broker.sessions.amqp.format import AMQP_FORMAT, AmqpFormat, id_text
+from broker.sessions.amqp.format import AMQP_FORMAT, CONTENT_ENCODING, REPLY_TO_GROUP_ID, AmqpFormat, id_text
 from broker.sessions.amqp.link_id import HOPS as AMQP_HOPS
 from broker.sessions.amqp.link_id import hops_of
 from broker.sessions.mqtt.format import HOPS as MQTT_HOPS
@@ -180,6 +182,12 @@ def to_amqp(message: Message, prefixes: ReplyPrefixes, mark: str = "") -> bytes:
     if not neutral.content_type.isascii():
         neutral.properties.setdefault("content-type", neutral.content_type)
         neutral.content_type = ""
+    encoding = neutral.properties.get(CONTENT_ENCODING)
+    if isinstance(encoding, str) and encoding.isascii():
+        del neutral.properties[CONTENT_ENCODING]
+    else:
+        encoding = None
+    reply_to_group = neutral.properties.pop(REPLY_TO_GROUP_ID, None)
     properties = Properties(
         message_id=f"ID:{message.id}",
         user_id=header.user.encode() or None,
@@ -188,10 +196,12 @@ def to_amqp(message: Message, prefixes: ReplyPrefixes, mark: str = "") -> bytes:
         reply_to=_reply_to(neutral, prefixes) or None,
         correlation_id=neutral.correlation_id or None,
         content_type=neutral.content_type or None,
+        content_encoding=encoding,
         absolute_expiry_time=header.expiration or None,
         creation_time=header.timestamp,
         group_id=neutral.group or None,
         group_sequence=None if neutral.sequence is None else neutral.sequence & _UINT_MAX,
+        reply_to_group_id=None if reply_to_group is None else str(reply_to_group),
     )
     kind = DATA if isinstance(neutral.body, bytes) else AMQP_VALUE
     application = encode_application_properties(neutral.properties)
@@ -397,13 +407,19 @@ def _from_amqp(message: Message) -> Neutral:
         message_id=id_text(properties.message_id) or "",
         user_id=(properties.user_id or b"").decode("utf-8", "replace"),
         created=properties.creation_time,
-        properties=_amqp_properties(application, noted),
+        properties=_amqp_properties(properties, application, noted),
         hops=hops_of(message.head),
     )
 
 
-def _amqp_properties(application: Mapping[object, object], noted: Mapping[object, object]) -> dict[str, object]:
+def _amqp_properties(
+    bare: Properties, application: Mapping[object, object], noted: Mapping[object, object]
+) -> dict[str, object]:
     properties = {str(name): value for name, value in application.items()}
+    if bare.content_encoding is not None:
+        properties.setdefault(CONTENT_ENCODING, bare.content_encoding)
+    if bare.reply_to_group_id is not None:
+        properties.setdefault(REPLY_TO_GROUP_ID, bare.reply_to_group_id)
     if TRACE_PARENT in noted:
         properties.pop(TRACE_STATE, None)
         properties |= {name: noted[name] for name in (TRACE_PARENT, TRACE_STATE) if name in noted}

@@ -44,6 +44,10 @@ JMS_TYPE: Final = "x-opt-jms-msg-type"
 JMS_BYTES: Final = Byte(3)
 JMS_TEXT: Final = Byte(5)
 
+#: Artemis's names, in other protocols and for selectors, of properties that only AMQP has.
+CONTENT_ENCODING: Final = "JMS_AMQP_ContentEncoding"
+REPLY_TO_GROUP_ID: Final = "JMS_AMQP_ReplyToGroupID"
+
 #: Names where Artemis does not follow its own rule.
 _ANNOTATION_NAMES: Final = {INGRESS_TIMESTAMP: "x-opt-ingress-time"}
 
@@ -221,6 +225,8 @@ def _properties(properties: Properties) -> dict[str, Value]:
         "_AMQ_GROUP_ID": properties.group_id,
         "JMSXGroupSeq": properties.group_sequence,
         "_AMQ_CONTENT_TYPE": properties.content_type,
+        CONTENT_ENCODING: properties.content_encoding,
+        REPLY_TO_GROUP_ID: properties.reply_to_group_id,
     }
     if properties.user_id is not None:
         named["JMSXUserID"] = properties.user_id.decode("utf-8", "replace")

@@ -9,7 +9,7 @@ import pytest
 from protocols.amqp.encode import encode
 from protocols.amqp.message import AMQP_SEQUENCE, AMQP_VALUE, DATA, encode_section
 from protocols.amqp.performatives import Header, Properties
-from protocols.amqp.types import Timestamp, ULong
+from protocols.amqp.types import Symbol, Timestamp, ULong
 from protocols.mqtt.properties import USER_PROPERTY
 from tests.simulation.world import held, small
 from tests.support.amqp_client import AmqpSim, message
@@ -88,6 +88,29 @@ def test_a_group_of_amqp_is_one_of_the_others(number: int, said: str) -> None:
     [delivery] = amqp.take()
     assert (delivery.message.properties.group_id, delivery.message.properties.group_sequence) == ("g", number)
     assert delivery.message.application_properties == {}
+
+
+def test_properties_that_only_amqp_has_keep_the_names_of_artemis() -> None:
+    world = SimWorld()
+    reader = world.subscriber("reader", "t")
+    stomp, amqp = world.broker.subscriber("/topic/t", ack="auto"), AmqpSim(world.broker)
+    said = Properties(content_encoding=Symbol("gzip"), reply_to_group_id="answers")
+    amqp.send(amqp.sender("t", "topic"), message("x", properties=said))
+    names = {"JMS_AMQP_ContentEncoding": "gzip", "JMS_AMQP_ReplyToGroupID": "answers"}
+    [frame] = stomp.messages()
+    assert {name: frame.headers.get(name) for name in names} == names
+    [publish] = reader.take()
+    assert dict(publish.properties.get_all(USER_PROPERTY)) == names
+    amqp.receiver("t", "topic")
+    stomp.send("/topic/t", b"x", **names)
+    reader.publish("t", b"x", properties=[(USER_PROPERTY, pair) for pair in names.items()])
+    for delivery in amqp.take():
+        properties = delivery.message.properties
+        assert (properties.content_encoding, properties.reply_to_group_id) == ("gzip", "answers")
+        assert delivery.message.application_properties == {}
+    stomp.send("/topic/t", b"x", JMS_AMQP_ContentEncoding="gép")
+    [delivery] = amqp.take()
+    assert delivery.message.application_properties == {"JMS_AMQP_ContentEncoding": "gép"}, "symbols are ASCII"
 
 
 @pytest.mark.parametrize("reply_to", ["/queue/answers", "answers", "/temp-queue/answers"])

@@ -420,6 +420,8 @@ def test_scheduled_and_expiring(broker: SimBroker, client: AmqpSim) -> None:
         "JMSXGroupSeq = 3",
         "JMSXGroupID = 'g'",
         "_AMQ_CONTENT_TYPE = 'text/plain'",
+        "JMS_AMQP_ContentEncoding = 'gzip'",
+        "JMS_AMQP_ReplyToGroupID = 'answers'",
         "JMSType = 'letter'",
     ],
 )
@@ -428,10 +430,12 @@ def test_a_selector_compares_what_the_sender_has_said(client: AmqpSim, selector:
     said = Properties(
         subject="letter",
         content_type=Symbol("text/plain"),
+        content_encoding=Symbol("gzip"),
         absolute_expiry_time=Timestamp(1_900_000_000_002),
         creation_time=Timestamp(1_700_000_000_001),
         group_id="g",
         group_sequence=UInt(3),
+        reply_to_group_id="answers",
     )
     client.send(client.sender("a", "queue"), message("1"), message("2", properties=said))
     client.receiver("a", filter={"sel": Described(Symbol(SELECTOR), selector)})
