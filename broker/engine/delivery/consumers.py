@@ -134,17 +134,19 @@ class Consumers:
         *,
         text: str = "",
         tx: Transaction | None = None,
+        kept: bool = False,
         reason: DeadLetterReason = DeadLetterReason.REJECTED,
     ) -> None:
         """Refuse a delivery (and, for a cumulative consumer, all before it) for good: it becomes a dead letter.
 
         If it cannot (its queue is on its own dead-letter address), it stays, and this consumer does not get it again.
 
-        Raises UnknownDelivery, TransactionClosed.
+        `kept` as for `acknowledge`.  Raises UnknownDelivery, TransactionClosed.
         """
         messages = self._settle(consumer, id, tx)
         if tx is not None:
-            tx.settlements.append(Settlement(consumer, messages, DeliveryOutcome(-1, True, text), dead=reason))
+            how = DeliveryOutcome(-1, True, text)
+            tx.settlements.append(Settlement(consumer, messages, how, dead=reason, kept=kept))
         else:
             redelivery.reject(self._state, consumer.queue, messages, text, consumer, reason)
 
@@ -167,14 +169,16 @@ class Consumers:
         self._state.dirty[consumer.queue] = None
         redelivery.postpone(self._state, consumer.queue, consumer.settle([message.id]), ms)
 
-    def give_back(self, consumer: Consumer, id: int, how: DeliveryOutcome, tx: Transaction | None = None) -> None:
+    def give_back(
+        self, consumer: Consumer, id: int, how: DeliveryOutcome, tx: Transaction | None = None, *, kept: bool = False
+    ) -> None:
         """Return a delivery (and, for a cumulative consumer, all before it) to its queue.
 
-        Raises UnknownDelivery, TransactionClosed.
+        `kept` as for `acknowledge`.  Raises UnknownDelivery, TransactionClosed.
         """
         messages = self._settle(consumer, id, tx)
         if tx is not None:
-            tx.settlements.append(Settlement(consumer, messages, how))
+            tx.settlements.append(Settlement(consumer, messages, how, kept=kept))
         else:
             redelivery.give_back(self._state, consumer.queue, messages, how, consumer)
 

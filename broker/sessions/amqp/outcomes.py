@@ -38,26 +38,30 @@ def apply(
         if isinstance(outcome, Accepted):
             consumers.acknowledge(consumer, id, tx, kept=kept)
         elif isinstance(outcome, Rejected):
-            _reject(engine, consumer, id, outcome.error, tx)
+            _reject(engine, consumer, id, outcome.error, tx, kept=kept)
         elif isinstance(outcome, Released):
-            consumers.give_back(consumer, id, redelivery.RELEASED, tx)
+            consumers.give_back(consumer, id, redelivery.RELEASED, tx, kept=kept)
         else:
-            _modify(engine, consumer, id, outcome, tx)
+            _modify(engine, consumer, id, outcome, tx, kept=kept)
 
 
-def _reject(engine: Engine, consumer: Consumer, id: int, error: Error | None, tx: Transaction | None) -> None:
+def _reject(
+    engine: Engine, consumer: Consumer, id: int, error: Error | None, tx: Transaction | None, *, kept: bool
+) -> None:
     text = "" if error is None else str(error)
     if consumer.forwards and error is not None and error.condition == TOO_MANY_HOPS:
         engine.consumers.undeliverable(consumer, consumer.unacked[id], text, DeadLetterReason.LINK_HOPS)
     else:
-        engine.consumers.reject(consumer, id, text=text, tx=tx)
+        engine.consumers.reject(consumer, id, text=text, tx=tx, kept=kept)
 
 
-def _modify(engine: Engine, consumer: Consumer, id: int, outcome: Modified, tx: Transaction | None) -> None:
+def _modify(
+    engine: Engine, consumer: Consumer, id: int, outcome: Modified, tx: Transaction | None, *, kept: bool
+) -> None:
     failed = bool(outcome.delivery_failed)
     how = replace(
         redelivery.rejected("modified as failed") if failed else redelivery.RELEASED,
         excluded=bool(outcome.undeliverable_here),
         notes=notes_of(consumer.unacked[id], outcome.message_annotations or {}),
     )
-    engine.consumers.give_back(consumer, id, how, tx)
+    engine.consumers.give_back(consumer, id, how, tx, kept=kept)

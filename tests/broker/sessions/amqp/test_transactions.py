@@ -84,15 +84,17 @@ def test_rollback_forgets_sends_and_gives_back_what_was_settled(broker: SimBroke
     assert again.message.header.delivery_count == 1
 
 
+@pytest.mark.parametrize("state", [None, Released(), Rejected(), Modified(delivery_failed=True)])
 def test_a_delivery_that_is_not_settled_stays_with_its_receiver_after_a_rollback(
-    broker: SimBroker, client: AmqpSim
+    broker: SimBroker, client: AmqpSim, state: Released | Rejected | Modified | None
 ) -> None:
+    """Sent again, it would be with the receiver twice."""
     client.send(client.sender("a", "queue"), message("1"))
     client.receiver("a", credit=5)
     [delivery] = client.take()
     coordinator = client.coordinator()
     tx = client.declare(coordinator)
-    client.settle(delivery, tx=tx, settled=False)
+    client.settle(delivery, state=state, tx=tx, settled=False)
     client.discharge(coordinator, tx, fail=True)
     assert (client.take(), len(held(broker, "a"))) == ([], 1)
     again = client.declare(coordinator)
@@ -122,7 +124,8 @@ def test_a_delivery_whose_transaction_ends_with_the_connection_fails_once(
     assert again.message.header.delivery_count == 1
 
 
-def test_what_a_client_releases_after_each_rollback_is_dead_in_the_end() -> None:
+@pytest.mark.parametrize("state", [None, Released(), Rejected()])
+def test_what_a_client_releases_after_each_rollback_is_dead_in_the_end(state: Released | Rejected | None) -> None:
     """Proton's `Transaction.abort()` does that: without a count, the message would come for ever."""
     broker = SimBroker(small({"match": "a", "max-delivery-attempts": 3}))
     client = AmqpSim(broker)
@@ -133,7 +136,7 @@ def test_what_a_client_releases_after_each_rollback_is_dead_in_the_end() -> None
     while found := client.take():
         counts.append(found[0].message.header.delivery_count)
         tx = client.declare(coordinator)
-        client.settle(found[0], tx=tx, settled=False)
+        client.settle(found[0], state=state, tx=tx, settled=False)
         client.discharge(coordinator, tx, fail=True)
         client.settle(found[0], state=Released())
     assert counts == [0, 1, 2]
