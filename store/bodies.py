@@ -203,8 +203,8 @@ class BodyFiles:
         reference = None
         try:
             opened = self._open.get(upload.id) or self._begin(upload)
+            self._look_for_room(len(data))
             if opened.unsynced + len(data) > SYNC_EVERY_BYTES:
-                self._look_for_room(len(data))
                 if upload.durable:
                     opened.file.sync()
                 opened.unsynced = 0
@@ -228,7 +228,6 @@ class BodyFiles:
         if not self._made:
             self._files.make_dir(self.directory)
             self._made = True
-        self._look_for_room(0)
         opened = self._open[upload.id] = _Open(self._files.create(self.path(upload.id)))
         return opened
 

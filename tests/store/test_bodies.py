@@ -170,7 +170,7 @@ def test_no_room_refuses_the_upload_and_gives_back_what_it_had() -> None:
     assert desk.upload(bytes(900)).reference is not None
 
 
-@pytest.mark.parametrize(("keep_free", "taken"), [(1000, True), (1001, False)])
+@pytest.mark.parametrize(("keep_free", "taken"), [(999, True), (1000, False)])
 def test_a_part_of_the_disk_is_kept_free(keep_free: int, taken: bool) -> None:
     desk = Desk(SimFiles(capacity=1000), keep_free=keep_free)
     assert (desk.upload(b"x").reference is not None) is taken
@@ -178,12 +178,28 @@ def test_a_part_of_the_disk_is_kept_free(keep_free: int, taken: bool) -> None:
 
 @pytest.mark.parametrize(("parts", "taken"), [(4, True), (5, False)])
 def test_a_part_of_the_disk_is_kept_free_half_way_too(parts: int, taken: bool) -> None:
-    """Looked at between two syncs: the fifth part would fit, and leave too little."""
+    """The fifth part would fit, and leave too little."""
     part = SYNC_EVERY_BYTES // 2
     desk = Desk(SimFiles(capacity=5 * part), keep_free=part)
     upload = desk.upload(*[bytes(part)] * parts)
     assert (upload.reference is not None) is taken
     assert (desk.there == [7]) is taken
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_bodies_without_a_sync_keep_it_free_too(together: bool) -> None:
+    """However many arrive at a time."""
+    part = SYNC_EVERY_BYTES // 4
+    desk = Desk(SimFiles(capacity=5 * part), keep_free=part)
+    if together:
+        uploads = [desk.begin(b"") for _ in range(8)]
+        for upload in uploads:
+            desk.bodies.write(upload, bytes(part), last=True)
+        desk.work()
+    else:
+        uploads = [desk.upload(bytes(part)) for _ in range(8)]
+    assert [upload.reference is not None for upload in uploads] == [True] * 4 + [False] * 4
+    assert desk.files.space("journal")[1] == part
 
 
 def test_a_disk_that_fails_ends_the_writer(desk: Desk) -> None:
