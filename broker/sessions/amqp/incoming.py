@@ -22,7 +22,6 @@ from broker.sessions.amqp.link_id import TOO_MANY_HOPS, hops_of, take_link_id
 from broker.sessions.amqp.link_owner import LinkOwner
 from broker.sessions.amqp.message import BrokerAnnotations, Unacceptable, make_header, take_apart
 from broker.sessions.amqp.refusals import Refusals
-from broker.sessions.amqp.terms import refused
 from broker.sessions.amqp.transactions import OpenTransaction
 from broker.sessions.convert import JMS_KINDS, TooManyHops
 from broker.sessions.upload import Uploading
@@ -89,7 +88,7 @@ class Place(NamedTuple):
         return f"the queue of address {address.name} was deleted"
 
 
-class _Run(Send):
+class Run(Send):
     """Consecutive messages for one target with the same header; `ids` are their delivery ids."""
 
     __slots__ = ("alone", "ids", "second", "section", "settled", "target", "tx")
@@ -130,7 +129,7 @@ class IncomingLink:
         self._owner = owner
         self._target = target
         self._place = place
-        self._runs: list[_Run] = []
+        self._runs: list[Run] = []
         self.refusals = Refusals(owner, link, target.name)
         self.accepted = 0  # messages accepted since a route last counted them
         # No first credit while the address is full, or (the anonymous relay) the disk.
@@ -223,7 +222,7 @@ class IncomingLink:
         except (EngineError, DecodeError) as refusal:
             large.refuse(refusal)
 
-    def _last_run(self, event: Transfers, tx: OpenTransaction | None) -> _Run | None:
+    def _last_run(self, event: Transfers, tx: OpenTransaction | None) -> Run | None:
         """Return the run that messages may join."""
         run = self._runs[-1] if self._runs else None
         if run is None or run.alone or run.tx is not tx:
@@ -237,7 +236,7 @@ class IncomingLink:
         broker_annotations: BrokerAnnotations | None,
         event: Transfers | Portion,
         tx: OpenTransaction | None,
-    ) -> _Run:
+    ) -> Run:
         """Return a new run, without messages.  Raises DecodeError, EngineError."""
         owner = self._owner
         plain, stated = owner.options.split(target.name)
@@ -250,7 +249,7 @@ class IncomingLink:
         header = make_header(
             section, broker_annotations, owner.format, asked, now=now, user=user, origin=origin, linked=linked
         )
-        run = _Run(target, plain, asked, header, access=owner.access, asked=query.asked)
+        run = Run(target, plain, asked, header, access=owner.access, asked=query.asked)
         run.section, run.tx, run.alone = section, tx, broker_annotations is not None
         run.settled, run.second = event.settled, event.second
         return run
@@ -260,7 +259,7 @@ class IncomingLink:
         if self.hops_max and (hops := len(hops_of(head))) > self.hops_max:
             raise Unacceptable(TOO_MANY_HOPS, str(TooManyHops(hops, self.hops_max)))
 
-    def publish_large(self, run: _Run, message: Message, link_id: bytes | None, event: Portion) -> None:
+    def publish_large(self, run: Run, message: Message, link_id: bytes | None, event: Portion) -> None:
         """Publish a run of one message, whose body is in a file."""
         run.alone = True
         run.messages.append(message)
@@ -306,19 +305,19 @@ class IncomingLink:
         self.refusals.forget()
         self.top_up()
 
-    def _publish_in(self, tx: OpenTransaction, run: _Run) -> None:
+    def _publish_in(self, tx: OpenTransaction, run: Run) -> None:
         """Add the messages of a run to its transaction.  Raises AmqpError as `Refusals.reject` does."""
         producers = self._owner.engine.producers
         try:
             producers.find(run)
             tx.transaction.send([run], run.messages)
         except EngineError as refusal:
-            self.refusals.reject(run.ids, refused(refusal), run, tx)
+            self.refusals.reject(run.ids, refusal, run, tx)
         else:
             self._blocked |= producers.block_if_full(run.address, self)
             self._accept(run, run.ids, TransactionalState(tx.id, _ACCEPTED))
 
-    def _publish(self, run: _Run) -> None:
+    def _publish(self, run: Run) -> None:
         """Publish the messages of a run, and answer each.  Raises AmqpError as `Refusals.reject` does."""
         result = self._owner.engine.producers.publish([run], producer=self)
         self._blocked |= result.blocked
@@ -329,9 +328,9 @@ class IncomingLink:
         rejected = [([of.pop(message) for message in each.messages], each.error) for each in result.refusals]
         self._accept(run, list(of.values()), _ACCEPTED)
         for ids, error in rejected:
-            self.refusals.reject(ids, refused(error), run, None)
+            self.refusals.reject(ids, error, run, None)
 
-    def _accept(self, run: _Run, ids: list[int], state: DeliveryState) -> None:
+    def _accept(self, run: Run, ids: list[int], state: DeliveryState) -> None:
         self.accepted += len(ids)
         if ids and not run.settled:
             self._owner.answer(self.link.session, RECEIVER, ids, state, settled=not run.second)

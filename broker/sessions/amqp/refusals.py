@@ -49,10 +49,13 @@ class Refusals:
     ) -> None:
         """Refuse a delivery, and the commit of its transaction.  Raises AmqpError as `reject` does."""
         self._tags[id] = tag
-        self.reject([id], refused(error), sent, tx)
+        self.reject([id], error, sent, tx)
 
-    def reject(self, ids: Sequence[int], why: Error, sent: Sent, tx: OpenTransaction | None) -> None:
+    def reject(
+        self, ids: Sequence[int], error: EngineError | AmqpError, sent: Sent, tx: OpenTransaction | None
+    ) -> None:
         """Reject deliveries.  Raises AmqpError if the relay's producer cannot receive the rejection."""
+        why = refused(error)
         if tx is not None:
             tx.refused = tx.refused or rollback_only(why)
         if self._target:

@@ -84,13 +84,12 @@ class RouteSession:
         now, interval = self._owner.engine.now, route.link.settings.retry_interval
         if route.state is State.RETRYING and is_due(route.retry_at, now, interval):
             self.start()
-        elif running is None or route.state is not State.RUNNING:
+        if running is None or route.state is not State.RUNNING:
             return
-        elif isinstance(running, ReceivingRoute):
-            if route.settings.only_with_consumers:
-                running.fetch_for_consumers()
-        elif route.error and not running.probing and is_due(route.since + interval, now, interval):
+        if route.error and not running.probing and is_due(route.since + interval, now, interval):
             self.status.run()
+        if isinstance(running, ReceivingRoute) and route.settings.only_with_consumers:
+            running.fetch_for_consumers()
 
     # -- attaching ------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from broker.engine.model.message import Message
 from broker.sessions.base import BaseSession
 from broker.sessions.links.model import Route
@@ -22,10 +24,10 @@ class RouteStatus:
         self._report("link.route_running")
 
     def retry_later(self, text: str) -> None:
-        """Pass nothing on for the retry interval; the log has each reason once."""
+        """Pass nothing on for the retry interval; the log has each reason once, whatever its figures."""
         route = self.route
         route.retry_at = self._engine.now + route.link.settings.retry_interval
-        again = text == route.error
+        again = _without_figures(text) == _without_figures(route.error)
         route.move("refused", text)
         if not again:
             self._report("link.route_waiting", error=text)
@@ -69,3 +71,7 @@ class RouteStatus:
         """Whether nothing durable is lost if a message dies here."""
         queue = self._engine.queues.get(self.route.settings.local)
         return not message.header.durable or (queue is not None and self._engine.messages.may_die(queue, message))
+
+
+def _without_figures(text: str) -> str:
+    return re.sub(r"\d+", "", text)

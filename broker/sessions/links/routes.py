@@ -13,27 +13,35 @@ If dead letters are disabled (use-dead-letter = false), or a durable message wou
 delivery counts as failed: the route waits, and tries one message until that is accepted.  Too many hops do not concern
 the other broker: such a message becomes a dead letter whatever use-dead-letter says, and waits only if there is no
 dead-letter queue.
+
+A receiving route is a local producer (`IncomingLink`).  It rejects what this broker refuses, except on a full disk:
+then it gives back what arrives, and waits in the same way.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from broker.engine import Consumer, DeliveryOutcome, Queue, redelivery
+from broker.engine.model.errors import DiskFull, EngineError
 from broker.engine.model.message import Message
-from broker.sessions.amqp.incoming import IncomingLink, Peer, Place, SendTarget
+from broker.sessions.amqp.incoming import IncomingLink, Peer, Place, Run, SendTarget
 from broker.sessions.amqp.link_encoder import Stamp
 from broker.sessions.amqp.link_id import RESERVE_NAME, RESERVE_PART
 from broker.sessions.amqp.link_owner import LinkOwner
+from broker.sessions.amqp.message import BrokerAnnotations
 from broker.sessions.amqp.outgoing import OutgoingLink
+from broker.sessions.amqp.refusals import Refusals, Sent
+from broker.sessions.amqp.transactions import OpenTransaction
 from broker.sessions.convert import ConversionError, TooManyHops
 from broker.sessions.links.attach import attach_receiver
 from broker.sessions.links.model import State, is_due
 from broker.sessions.links.route_status import RouteStatus
 from broker.sessions.unsendable import Unsendable
 from protocols.amqp.errors import AmqpError
-from protocols.amqp.events import Dispositions, Transfers
-from protocols.amqp.performatives import SENDER, Accepted, Error, Modified, Rejected, Released
+from protocols.amqp.events import Dispositions, Portion, Transfers
+from protocols.amqp.performatives import RECEIVER, SENDER, Accepted, Error, Modified, Rejected, Released
 from protocols.amqp.receiver import Receiver
 from protocols.amqp.sender import Sender
 from protocols.amqp.serial import following
@@ -264,27 +272,53 @@ class ReceivingRoute(IncomingLink):
         self._parts_made = 0
         self.place = place
         self._message_bytes = _MESSAGE_BYTES
+        self.probing = False  # asks for one message at a time until one is accepted
         settings = self.route.settings
         self.hops_max = self.route.link.settings.max_hops
         super().__init__(owner, link, SendTarget(settings.local, settings.routing_type, False), place, peer)
+        self.refusals = _RouteRefusals(owner, link, self)
 
     def add(self, event: Transfers) -> None:
         self._message_bytes = max(sum(map(len, event.payloads)) // len(event.payloads), 1)
         super().add(event)
 
+    def make(
+        self,
+        target: SendTarget,
+        section: bytes,
+        broker_annotations: BrokerAnnotations | None,
+        event: Transfers | Portion,
+        tx: OpenTransaction | None,
+    ) -> Run:
+        if self.route.state is State.RETRYING:  # behind one that found no room: it must not overtake that
+            raise DiskFull(self.route.error)
+        return super().make(target, section, broker_annotations, event, tx)
+
+    def wait(self, error: DiskFull) -> None:
+        """Wait, as this broker has no room; messages in flight are given back."""
+        if self.route.state is State.RUNNING:
+            self._status.retry_later(f"this broker: {error}")
+            self.stop()
+
     def go_on(self, *, again: bool) -> None:
-        """Ask for messages."""
-        self.top_up()
+        """Ask for messages; `again`: for one first."""
+        for each in (self, *self.parts.values()):
+            each.probing = again
+            each.top_up()
 
     def top_up(self) -> None:
+        if self.accepted:
+            self.probing = False
         self.route.passed += self.accepted
         self.accepted = 0
         if self.route.state is not State.RUNNING:
             return
         if self.route.settings.only_with_consumers:
             self._fetch()
-        else:
+        elif not self.probing:
             super().top_up()
+        elif not self._blocked and not self.link.credit:
+            self.link.send_credit(1)
 
     def fetch_for_consumers(self) -> None:
         """Ask for the messages that local consumers wait for, with a receiver for each selector in use."""
@@ -333,7 +367,7 @@ class ReceivingRoute(IncomingLink):
         lacking = max([self._lacking(queue, most) for queue in self.place.address.queues], default=0)
         if self.peer is Peer.BARTLEBY:  # it has reserved messages for this route, whether they are wanted here or not
             lacking = max(lacking, self.link.available)
-        wanted = 0 if self._blocked else max(min(lacking, most), 0)
+        wanted = 0 if self._blocked else max(min(lacking, 1 if self.probing else most), 0)
         if wanted != self.link.credit and (not wanted or not self.link.credit or 2 * self.link.credit < wanted):
             self.link.send_credit(wanted)
             self._owner.touch()
@@ -357,3 +391,20 @@ class ReceivingRoute(IncomingLink):
         """Ask for no more."""
         for each in (self, *self.parts.values()):
             each.link.send_credit(0)
+
+
+class _RouteRefusals(Refusals):
+    """The refusals of a receiving route."""
+
+    def __init__(self, owner: LinkOwner, link: Receiver, route: ReceivingRoute) -> None:
+        super().__init__(owner, link, route.route.settings.local)
+        self._route = route
+
+    def reject(
+        self, ids: Sequence[int], error: EngineError | AmqpError, sent: Sent, tx: OpenTransaction | None
+    ) -> None:
+        if not isinstance(error, DiskFull) or sent.settled:
+            super().reject(ids, error, sent, tx)
+            return
+        self._owner.answer(self._link.session, RECEIVER, ids, Released(), settled=not sent.second)
+        self._route.wait(error)

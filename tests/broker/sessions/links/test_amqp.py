@@ -38,10 +38,11 @@ from protocols.amqp.types import Described
 from tests.broker.sessions import large
 from tests.broker.sessions.amqp.harness import SELECTOR
 from tests.broker.sessions.links.pairs import SEND, bodies, content, dead_letters, pair, send
-from tests.simulation.world import held
+from tests.simulation.world import held, small
 from tests.support.amqp_client import AmqpSim, message
 from tests.support.interpreted import interpreted
 from tests.support.sim_broker import SimBroker, SimClient, SimPeer, configured
+from tests.support.sim_files import SimFiles
 from tests.support.sim_links import SimLinks, linked
 
 ORDERS = {"queue": "orders.out", "address": "orders"}
@@ -91,6 +92,51 @@ def test_a_queue_there_fills_an_address_here() -> None:
     assert bodies(a, "invoices.in") == ["1", "2"]
     assert held(b, "invoices") == []
     assert links.route("invoices").passed == 2
+
+
+@pytest.mark.parametrize("nbytes", [1_000, 30 * large.LARGE])
+@pytest.mark.parametrize("on_demand", [False, True])
+def test_a_receiving_route_waits_for_room_on_the_disk_here(nbytes: int, on_demand: bool) -> None:
+    """Nothing dies there, nothing is overtaken, and it resumes by itself."""
+    config, files = large.config(header_bytes_max=large.LARGE), SimFiles()
+    sections = {"acceptors": config.acceptors, "limits": config.limits, "journal": small(retained=False).journal}
+    routes = {"invoices": {"queue": "invoices", "address": "invoices.in", "only-with-consumers": on_demand}}
+    a = SimBroker(linked(sections=sections, receive=routes), files=files)
+    there = {"match": "invoices", "dead-letter-address": ""}
+    b = SimBroker(configured(there, acceptors=config.acceptors, limits=config.limits))
+    links = SimLinks(a, {"b": b})
+    links.run()
+    files.capacity = files.used() + 50_000
+    sent = [str(n).ljust(10 if n % 2 else nbytes) for n in range(100)]
+    client = AmqpSim(b, limits=Limits(frame_bytes_max=600))
+    client.send(client.sender("invoices", "queue"), *[large.message(each.encode()) for each in sent])
+    reader = AmqpSim(a)
+    if on_demand:
+        receiver = reader.receiver("invoices.in", "queue", credit=50)
+    links.run()
+    links.advance(60_000)
+    route = links.route("invoices")
+    assert "this broker: " in route.error
+    assert "room" in route.error
+    assert len(a.reported("link.route_waiting")) == 1, "once"
+    here = len(held(a, "invoices.in"))
+    assert (len(held(b, "invoices")), held(b, "DLQ")) == (len(sent) - here, [])
+    files.capacity = None
+    links.advance(60_000)
+    if not on_demand:
+        receiver = reader.receiver("invoices.in", "queue", credit=100)
+    taken: list[object] = []
+    while len(taken) < len(sent):
+        arrived = reader.take()
+        assert arrived
+        reader.settle(*arrived)
+        receiver.send_credit(50)
+        reader.say()
+        links.advance(2_000)
+        taken += [each.body for each in arrived]
+    assert taken == [each.encode() for each in sent]
+    assert (route.state, route.error, route.passed) == (State.RUNNING, "", len(sent))
+    assert held(b, "invoices") == []
 
 
 def test_a_remote_queue_stands_for_one_there() -> None:
