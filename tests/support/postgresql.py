@@ -174,6 +174,7 @@ class Server(BrokerProcess):
     def log(self) -> str:
         """Its output since its last start."""
         with self._changed:
+            self._catch_up()
             return "".join(self._said)
 
     def sql(self, statement: str, *parameters: object) -> Rows:

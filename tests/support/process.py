@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -72,6 +73,33 @@ class NotAvailable(Exception):
     """This broker cannot be started here; the text says what to install."""
 
 
+class _Output:
+    """The lines that come through a pipe."""
+
+    def __init__(self, pipe: IO[str], lines: list[str]) -> None:
+        self.open = True
+        self._descriptor = pipe.fileno()
+        self._lines = lines
+        self._begun = b""  # a line that has no end yet
+
+    def wait(self, seconds: float | None) -> bool:
+        """Wait until there is something to read, or the pipe's end; whether there is."""
+        polled = select.poll()
+        polled.register(self._descriptor, select.POLLIN)
+        return bool(polled.poll(seconds))
+
+    def read(self) -> None:
+        """Append the lines that are in the pipe, without waiting."""
+        while self.open and self.wait(0):
+            data = os.read(self._descriptor, 65_536)
+            self.open = bool(data)
+            *whole, self._begun = (self._begun + data).split(b"\n")
+            self._lines += [line.decode(errors="replace") + "\n" for line in whole]
+        if not self.open and self._begun:
+            self._lines.append(self._begun.decode(errors="replace"))
+            self._begun = b""
+
+
 class BrokerProcess:
     """A broker in a directory of its own.
 
@@ -91,8 +119,8 @@ class BrokerProcess:
         self._patience_s = patience_s
         self._process: Process | None = None
         self._pid = 0
+        self._outputs: list[_Output] = []
         self._readers: list[threading.Thread] = []
-        self._speaking = 0  # pipes that are still open
         self._said: list[str] = []  # its standard output since its last start
         self._lines: list[str] = []  # its standard error, over all its starts
         self._changed = threading.Condition()
@@ -122,8 +150,8 @@ class BrokerProcess:
         process = self._process = self.launch()
         self._pid = process.pid
         pipes = [(pipe, lines) for pipe, lines in ((process.stdout, self._said), (process.stderr, self._lines)) if pipe]
-        self._speaking = len(pipes)
-        self._readers = [threading.Thread(target=self._read, args=each, name="broker log") for each in pipes]
+        self._outputs = [_Output(*each) for each in pipes]
+        self._readers = [threading.Thread(target=self._read, args=[each], name="broker log") for each in self._outputs]
         for reader in self._readers:
             reader.start()
 
@@ -139,14 +167,22 @@ class BrokerProcess:
     def _ready(self) -> re.Match[str] | None:
         return next(filter(None, map(self.ready.search, self._said)), None)
 
-    def _read(self, pipe: IO[str], lines: list[str]) -> None:
-        for line in pipe:
+    def _read(self, output: _Output) -> None:
+        while output.open:
+            output.wait(None)
             with self._changed:
-                lines.append(line)
+                output.read()
                 self._changed.notify_all()
-        with self._changed:
-            self._speaking -= 1
-            self._changed.notify_all()
+
+    def _catch_up(self) -> None:
+        """Read what it has written: a reader's turn may come later than an answer to what was written before it."""
+        for output in self._outputs:
+            output.read()
+
+    @property
+    def _speaking(self) -> bool:
+        """Whether a pipe is still open."""
+        return any(output.open for output in self._outputs)
 
     def not_ready(self) -> NotReady:
         """End a broker that did not get ready, and return the error with its last log lines."""
@@ -196,6 +232,7 @@ class BrokerProcess:
             if pipe is not None:
                 pipe.close()
         self._process = None
+        self._outputs = []
         return status
 
     def close(self) -> None:
@@ -218,8 +255,9 @@ class BrokerProcess:
 
     @property
     def log(self) -> str:
-        """Its standard error, over all its starts."""
+        """Its standard error, over all its starts: all that it has written by now."""
         with self._changed:
+            self._catch_up()
             return "".join(self._lines)
 
     def await_log(self, text: str, *, times: int = 1) -> None:
