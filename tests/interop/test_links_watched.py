@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.interop.operating import operate
 from tests.support.certificates import Authority
 from tests.support.daemon import DaemonProcess, running
 from tests.support.mute_broker import MuteBroker
 from tests.support.peers import free_port
-from tests.support.process import PATIENCE_S, ROOT, awaited, started
+from tests.support.process import awaited, started
 from tests.support.stomp_py import DURABLE, connected
 
 MESSAGES = 5
@@ -46,14 +44,6 @@ PARIS = """
 [broker]
 name = "paris"
 """
-
-
-def operate(broker: DaemonProcess, *arguments: str) -> Any:
-    """`bartleby ARGUMENTS -o json`, which must succeed."""
-    command = [sys.executable, "-m", "broker", *arguments, "--data", str(broker.data), "-o", "json"]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert result.returncode == 0, result.stderr
-    return json.loads(result.stdout)
 
 
 def send(broker: DaemonProcess, number: int = MESSAGES) -> None:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
-from tests.support.daemon import DaemonProcess, running
-from tests.support.process import PATIENCE_S
+from tests.interop.operating import operate
+from tests.support.daemon import running
 from tests.support.stomp_py import DURABLE, Client, Received, connected
 
 SETTINGS = """
@@ -17,15 +13,6 @@ SETTINGS = """
 match = "#"
 dead-letter-address = "DLQ"
 """
-
-
-def operate(broker: DaemonProcess, *arguments: str) -> Any:
-    """`bartleby ARGUMENTS -o json`, which must succeed."""
-    command = [sys.executable, "-m", "broker", *arguments, "--data", str(broker.data), "-o", "json"]
-    root = Path(__file__).parents[2]
-    result = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=PATIENCE_S)
-    assert result.returncode == 0, result.stderr
-    return json.loads(result.stdout)
 
 
 def reject_all(client: Client, destination: str, number: int) -> list[Received]:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 from broker.security.users_file import write_users
-from tests.broker.cli.harness import invoke
+from tests.interop.operating import operate, run
 from tests.support.daemon import DaemonProcess, running
 from tests.support.sim_gate import cheap_user
 from tests.support.stomp_client import StompSocket
@@ -27,76 +26,57 @@ PATIENCE_S: Final = 60
 CLEAN_ENVIRONMENT: Final = {name: value for name, value in os.environ.items() if not name.startswith("BARTLEBY_")}
 
 
-class Console:
-    """The command line beside a broker."""
-
-    def __init__(self, broker: DaemonProcess) -> None:
-        self._broker = broker
-
-    def run(self, *arguments: str) -> str:
-        """A command that must succeed."""
-        result = invoke(*arguments, "--data", str(self._broker.data))
-        assert result.exit_code == 0, result.output
-        return result.stdout
-
-    def json(self, *arguments: str) -> Any:
-        """What it answers."""
-        return json.loads(self.run(*arguments, "-o", "json"))
-
-
 def test_a_client_that_has_said_goodbye_and_lingers_is_closed_by_an_operator(tmp_path: Path) -> None:
     """Nothing can be sent any more: the broker's side is shut down."""
     with running(tmp_path) as broker, StompSocket(broker.port) as client:
         client.connect()
         client.do("DISCONNECT", {"receipt": "bye"})
         assert client.frame().command == "RECEIPT"
-        [connection] = Console(broker).json("connection", "list")
-        Console(broker).run("connection", "close", connection["id"])
+        [connection] = operate(broker, "connection", "list")
+        run(broker, "connection", "close", connection["id"])
         broker.await_log("connection.dismissed")
-        Console(broker).run("status")
+        run(broker, "status")
         assert "connection.failed" not in broker.log
 
 
 def test_what_an_operator_makes_survives_a_crash_and_what_he_deletes_stays_away(tmp_path: Path) -> None:
     with running(tmp_path) as broker:
-        console = Console(broker)
-        console.run("address", "create", "orders", "--anycast")
-        console.run("queue", "create", "orders", "ring-size=2")
-        console.run("queue", "create", "eu", "--address", "orders", "--filter", "region = 'eu'")
-        console.run("queue", "create", "kept", "--make-address", "--type", "anycast")
-        console.run("queue", "create", "gone", "--make-address", "--type", "anycast")
-        console.run("divert", "add", "audit", "orders", "kept", "--filter", "region = 'eu'")
-        console.run("queue", "delete", "gone")
+        run(broker, "address", "create", "orders", "--anycast")
+        run(broker, "queue", "create", "orders", "ring-size=2")
+        run(broker, "queue", "create", "eu", "--address", "orders", "--filter", "region = 'eu'")
+        run(broker, "queue", "create", "kept", "--make-address", "--type", "anycast")
+        run(broker, "queue", "create", "gone", "--make-address", "--type", "anycast")
+        run(broker, "divert", "add", "audit", "orders", "kept", "--filter", "region = 'eu'")
+        run(broker, "queue", "delete", "gone")
         for number in range(3):
-            console.run("address", "send", "orders::orders", str(number))
-        console.run("address", "send", "orders", "hello", "--property", "region=eu")
+            run(broker, "address", "send", "orders::orders", str(number))
+        run(broker, "address", "send", "orders", "hello", "--property", "region=eu")
         broker.restart()
-        counts = {each["name"]: each["messages"] for each in console.json("queue", "list")}
+        counts = {each["name"]: each["messages"] for each in operate(broker, "queue", "list")}
         assert (counts["orders"], counts["kept"]) == (2, 1), "a ring of two; what the divert copied"
         assert "gone" not in counts
-        assert [each["name"] for each in console.json("divert", "list")] == ["audit"]
-        assert console.json("queue", "show", "eu")["filter"] == "region = 'eu'"
-        console.run("queue", "purge", "kept", "--filter", "region = 'eu'", "--yes")
-        console.run("divert", "remove", "audit")
-        console.run("address", "delete", "orders", "--force", "--yes")
+        assert [each["name"] for each in operate(broker, "divert", "list")] == ["audit"]
+        assert operate(broker, "queue", "show", "eu")["filter"] == "region = 'eu'"
+        run(broker, "queue", "purge", "kept", "--filter", "region = 'eu'", "--yes")
+        run(broker, "divert", "remove", "audit")
+        run(broker, "address", "delete", "orders", "--force", "--yes")
         broker.restart()
-        assert {each["name"]: each["messages"] for each in console.json("queue", "list")}["kept"] == 0
-        assert "orders" not in {each["name"] for each in console.json("address", "list")}
-        assert console.json("divert", "list") == []
+        assert {each["name"]: each["messages"] for each in operate(broker, "queue", "list")}["kept"] == 0
+        assert "orders" not in {each["name"] for each in operate(broker, "address", "list")}
+        assert operate(broker, "divert", "list") == []
 
 
 def test_a_client_is_sent_away(tmp_path: Path) -> None:
     with running(tmp_path) as broker, connected(broker.port) as client:
         client.subscribe("/queue/a", "client-individual")
-        console = Console(broker)
-        console.run("address", "send", "a", "hello", "--type", "anycast")
+        run(broker, "address", "send", "a", "hello", "--type", "anycast")
         assert client.take().text == "hello"
-        (consumer,) = console.json("consumer", "list")
-        (connection,) = console.json("connection", "list")
+        (consumer,) = operate(broker, "consumer", "list")
+        (connection,) = operate(broker, "connection", "list")
         assert (consumer["queue"], consumer["unacknowledged"], consumer["remote"]) == ("a", 1, connection["remote"])
-        console.run("connection", "close", connection["id"], "--reason", "it is late")
+        run(broker, "connection", "close", connection["id"], "--reason", "it is late")
         assert "it is late" in client.error().text
-        shown = console.json("queue", "show", "a")
+        shown = operate(broker, "queue", "show", "a")
         assert (shown["ready"], shown["consumers"], shown["counters"]["redelivered"]) == (1, 0, 0)
 
 

@@ -6,8 +6,8 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
+from tests.interop.operating import operate
 from tests.support.daemon import DaemonProcess, running
 from tests.support.process import PATIENCE_S, ROOT, awaited
 from tests.support.stomp_py import DURABLE, connected
@@ -19,14 +19,6 @@ dead-letter-address = "DLQ"
 """
 
 MESSAGES = 300
-
-
-def operate(broker: DaemonProcess, *arguments: str) -> Any:
-    """`bartleby ARGUMENTS -o json`, which must succeed."""
-    command = [sys.executable, "-m", "broker", *arguments, "--data", str(broker.data), "-o", "json"]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert result.returncode == 0, result.stderr
-    return json.loads(result.stdout)
 
 
 def die(broker: DaemonProcess) -> None:
@@ -51,7 +43,7 @@ def moved_more(broker: DaemonProcess, task: int, than: int) -> int:
 def test_a_task_goes_on_through_two_kills_and_its_counts_are_exact(tmp_path: Path) -> None:
     with running(tmp_path, SETTINGS) as broker:
         die(broker)
-        task = operate(broker, "queue", "retry", "DLQ", "--rate", "20", "--set", "mended=yes", "--detach")
+        task = operate(broker, "queue", "retry", "DLQ", "--rate", "50", "--set", "mended=yes", "--detach")
         seen = [0]
         for _ in range(2):
             seen.append(moved_more(broker, task["id"], seen[-1]))
@@ -135,9 +127,9 @@ def test_an_import_whose_client_is_killed_is_cancelled_and_repeated(tmp_path: Pa
         operate_plainly(broker, "queue", "export", "orders", "--to", str(file))
         bring = ("queue", "import", str(file), "--target", "copies")
         assert operate_plainly(broker, *bring, "--dry-run") == f"{MESSAGES:,} messages would be imported\n"
-        with begin(broker, *bring, "--rate", "200") as importing:
+        with begin(broker, *bring, "--rate", "100") as importing:
             broker.await_log("task.started", times=3)
-            task = broker.await_task("import", 100)["id"]
+            task = broker.await_task("import", 40)["id"]
             importing.kill()
         found = operate(broker, "task", "cancel", str(task))
         assert (found["state"], found["total"]) == ("cancelled", MESSAGES)
@@ -160,7 +152,7 @@ def test_a_replay_ends_with_the_broker_and_the_next_one_brings_the_rest(tmp_path
             for _ in range(MESSAGES):
                 client.ack(client.take())
             client.frame("UNSUBSCRIBE", {"id": id})
-        with begin(broker, "journal", "replay", "--rate", "200") as replaying:
+        with begin(broker, "journal", "replay", "--rate", "100") as replaying:
             broker.await_log("task.started")
             task = broker.await_task("replay", 40)["id"]
             assert broker.stop() == 0

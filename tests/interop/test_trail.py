@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
+from tests.interop.operating import operate
 from tests.support.daemon import DaemonProcess, running
 from tests.support.process import PATIENCE_S
 from tests.support.stomp_py import DURABLE, connected
@@ -23,14 +20,6 @@ match = "orders"
 max-delivery-attempts = 2
 delivery-count-persistence = "strict"
 """
-
-
-def operate(broker: DaemonProcess, *arguments: str) -> Any:
-    """`bartleby ARGUMENTS -o json`, which must succeed."""
-    command = [sys.executable, "-m", "broker", *arguments, "--data", str(broker.data), "-o", "json"]
-    result = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=PATIENCE_S)
-    assert result.returncode == 0, result.stderr
-    return json.loads(result.stdout)
 
 
 def indexed(broker: DaemonProcess) -> bool:
