@@ -115,9 +115,7 @@ def send_unconfirmed(client: Client, text: str) -> None:
 
 #: Little room for the broker's own removals, so that some thousand use it up; expired messages are removed.
 SCARCE = (
-    FILLS.replace('reserve = "1MiB"', 'reserve = "256KiB"').replace(
-        "[broker]", '[broker]\nmessage-expiry-scan-period = "50ms"'
-    )
+    FILLS.replace('reserve = "1MiB"', 'reserve = "256KiB"')
     + """
 [[address-settings]]
 match = "q"
@@ -130,15 +128,20 @@ EXPIRING = 40_000
 KEPT = 30
 CONSUMED = 15_000
 
-#: Time to send as many, and to fill the disk, in ms.
-UNTIL_FULL_MS = 20_000
+#: From when a message is sent until it expires, in ms: each has arrived before.
+LIFE_MS = 5_000
+
+#: How often the broker looks for what has expired.
+LOOKS = "BARTLEBY_BROKER__MESSAGE_EXPIRY_SCAN_PERIOD"
 
 
-def send_small(client: Client, queue: str, number: int, **headers: str) -> None:
+def send_small(client: Client, queue: str, number: int, life_ms: int = 0) -> None:
     """Send small messages; the last one is confirmed."""
-    for _ in range(number - 1):
-        client.send(queue, "small", {"persistent": "true", **headers})
-    client.put(queue, "small", {"persistent": "true", **headers})
+    for left in range(number, 0, -1):
+        headers = {"persistent": "true"}
+        if life_ms:
+            headers["expires"] = str(int(time.time() * 1000) + life_ms)
+        (client.send if left > 1 else client.put)(queue, "small", headers)
 
 
 def enlarge(disk: Path) -> None:
@@ -153,14 +156,17 @@ def await_empty(broker: DaemonProcess, queue: str) -> None:
 
 def test_what_finds_no_room_to_leave_waits_even_through_kill_9(disk: Path) -> None:
     """The first messages keep every segment, so nothing that leaves makes room for others."""
-    with running(disk, SCARCE) as broker:
+    environment = {LOOKS: "-1"}  # what expires waits until the disk is full
+    with running(disk, SCARCE, environment=environment) as broker:
         with connected(broker.port) as client:
             for _ in range(KEPT):
                 client.put("/queue/keep", BODY, {"persistent": "true"})
-            due = int(time.time() * 1000) + UNTIL_FULL_MS
-            send_small(client, "/queue/q", EXPIRING, expires=str(due))
+            send_small(client, "/queue/q", EXPIRING, LIFE_MS)
             send_small(client, "/queue/c", CONSUMED)
         confirmed = send_until_refused(broker, "/queue/ballast")
+        assert broker.queue("q")["messages"] == EXPIRING
+        environment[LOOKS] = "50"
+        broker.restart()
         broker.await_log("move.disk_full")
         left = broker.queue("q")["messages"]
         assert 0 < left < EXPIRING
