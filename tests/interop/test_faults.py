@@ -107,13 +107,16 @@ def test_an_unreadable_directory_of_the_users_file_stops_nothing(tmp_path: Path)
     """It is told once, the last good users stay, heart-beats and the rest go on, and it is tried again."""
     users = {"anna": "secret"}
     with running(tmp_path, wrapper=wrapped("users"), users=users) as broker:
-        with connected(broker.port, login=("anna", "secret"), heart_beats=(0, 500)) as client:
+        with StompSocket(broker.port) as client:
+            client.connect(login="anna", passcode="secret", **{"heart-beat": "0,500"})
             (tmp_path / "users-hidden").touch()
             broker.await_log("security.refused")
             with connected(broker.port, login=("anna", "secret")) as other:
                 other.put("/queue/q", "x", DURABLE)
-            client.subscribe("/queue/q")
-            assert client.take().text == "x"
+            client.subscribe("/queue/q", ack="auto")
+            assert client.frame().body == b"x"
+            beats = client.reader.heartbeats
+            client.wait(lambda: client.reader.heartbeats > beats + 2)  # longer than two looks
         broker.set_users({"bert": cheap_user("other", "amq")})
         (tmp_path / "users-hidden").unlink()
         broker.await_log("security.changed")
@@ -164,7 +167,7 @@ def test_the_watchdog_is_fed_as_long_as_ticks_end(tmp_path: Path, monkeypatch: p
                 while manager.recv(4096) != b"WATCHDOG=1":
                     pass
             (tmp_path / "ticks-stuck").touch()
+            assert httpx.get(f"http://127.0.0.1:{broker.ports['http']}/livez", timeout=30).status_code == 503
             manager.settimeout(1)
             with pytest.raises(TimeoutError):
                 drain(manager)
-            assert httpx.get(f"http://127.0.0.1:{broker.ports['http']}/livez", timeout=30).status_code == 503
