@@ -116,12 +116,12 @@ def test_a_silent_peer_is_noticed_by_its_heart_beats(broker: DaemonProcess) -> N
         other.put("/queue/beats", "x", DURABLE)
         dead.do("CONNECT", {"accept-version": "1.2", "host": "h", "heart-beat": "500,500"})
         assert dead.frame().headers["heart-beat"] == "500,500"
+        begun = time.monotonic()
         dead.do("SUBSCRIBE", {"id": "1", "destination": "/queue/beats", "ack": "client"})
         assert dead.frame().command == "MESSAGE"
-        begun = time.monotonic()
         assert dead.rest() == []
-        # Twice the interval it promised, and the broker looks four times a second.
-        assert 0.9 < time.monotonic() - begun < 2.5
+        # Twice the interval it promised, and the broker looks four times a second; more where a busy machine waits.
+        assert 0.9 < time.monotonic() - begun < PATIENCE_S / 4
         assert dead.reader.heartbeats >= 1
         other.subscribe("/queue/beats")
         message = other.take()
@@ -138,7 +138,7 @@ def test_slow_strangers_do_not_keep_a_client_waiting(broker: DaemonProcess) -> N
             with connected(broker.port) as client:
                 waited = time.monotonic() - begun
                 client.put("/queue/prompt", "x", DURABLE)
-            assert waited < 1, "seconds to log in; what the disk takes for the message is its own affair"
+            assert waited < PATIENCE_S / 4, "to log in; what the disk takes for the message is its own affair"
 
 
 def test_who_never_logs_in_is_cut_off(tmp_path: Path) -> None:
@@ -153,10 +153,10 @@ def test_who_never_logs_in_is_cut_off(tmp_path: Path) -> None:
 
 def test_who_is_silent_without_heart_beats_is_dropped_after_a_while(tmp_path: Path) -> None:
     with running(tmp_path, '[broker]\nconnection-ttl = "1s"\n') as broker, StompSocket(broker.port) as silent:
-        silent.connect()
         begun = time.monotonic()
+        silent.connect()
         assert silent.rest() == []
-        assert 0.9 < time.monotonic() - begun < 3
+        assert 0.9 < time.monotonic() - begun < PATIENCE_S / 4
         broker.await_log("connection.silent")
 
 
@@ -248,7 +248,7 @@ def test_a_full_address_stops_its_producer_and_releases_it(broker: DaemonProcess
         consumer.subscribe("/queue/narrow.q", "client-individual")
         for _ in range(400):
             consumer.ack(consumer.take())
-        sending.join(10)
+        sending.join(PATIENCE_S)
         assert not sending.is_alive()
     assert broker.queue("narrow.q")["messages"] == 0
 

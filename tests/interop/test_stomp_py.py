@@ -305,14 +305,17 @@ def test_a_sender_cannot_forge_a_reason(newer: Client, name: str) -> None:
 def test_redelivery_waits_while_others_flow(newer: Client, name: str) -> None:
     newer.put(f"/queue/delayed.{name}", "bad", DURABLE)
     newer.subscribe(f"/queue/delayed.{name}", "client-individual")
-    newer.nack(newer.take())
-    failed_at = time.monotonic()
-    newer.put(f"/queue/delayed.{name}", "good", DURABLE)
+    bad = newer.take()
+    before, receipt = time.monotonic(), newer.receipt()
+    newer.connection.nack(*newer._named(bad), receipt=receipt)
+    # Without waiting, or the delay might be over before it is sent on a busy machine.
+    newer.send(f"/queue/delayed.{name}", "good", DURABLE)
+    newer.confirmed(receipt)
     good = newer.take()
     newer.ack(good)
     bad = newer.take()
     assert (good.text, bad.text, bad.redelivered) == ("good", "bad", True)
-    assert time.monotonic() - failed_at > 0.25
+    assert time.monotonic() - before > 0.298  # clocks of whole milliseconds may be one ahead
     newer.ack(bad)
 
 
@@ -376,9 +379,10 @@ def test_expired_messages_are_kept(client: Client, name: str) -> None:
 def test_scheduled_messages_come_when_due(client: Client, name: str) -> None:
     client.subscribe(f"/queue/{name}")
     begun = time.time()
-    client.put(f"/queue/{name}", "delayed", {**DURABLE, "AMQ_SCHEDULED_DELAY": "300"})
-    client.put(f"/queue/{name}", "timed", {**DURABLE, "AMQ_SCHEDULED_TIME": str(int(begun * 1000) + 600)})
-    client.put(f"/queue/{name}", "now", DURABLE)
+    # Without waiting, or the first might be due before the last is sent on a busy machine.
+    client.send(f"/queue/{name}", "delayed", {**DURABLE, "AMQ_SCHEDULED_DELAY": "300"})
+    client.send(f"/queue/{name}", "timed", {**DURABLE, "AMQ_SCHEDULED_TIME": str(int(begun * 1000) + 600)})
+    client.send(f"/queue/{name}", "now", DURABLE)
     arrived = [(client.take().text, time.time() - begun) for _ in range(3)]
     assert [text for text, _ in arrived] == ["now", "delayed", "timed"]
     # Clocks of whole milliseconds may be one ahead.
