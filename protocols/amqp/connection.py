@@ -155,6 +155,7 @@ class AmqpConnection:
             except AmqpError as error:
                 self.error = error
                 source.drop()
+                self._handshake.fail()
         if self._ended and not source.ready and not self._transport.held:
             self._check_end()
         return events
@@ -341,7 +342,8 @@ class AmqpConnection:
     def send_close(self, error: AmqpError | Error | None = None) -> None:
         """Send CLOSE, after which nothing is sent, and before it OPEN if that has not been sent.
 
-        Before the protocol headers are exchanged an error cannot be sent: the connection just ends.
+        Before the protocol headers are exchanged an error cannot be sent: the connection just ends, or the SASL
+        exchange fails.
         """
         if self.close_expected:
             return

@@ -181,6 +181,12 @@ class Handshake:
         self._step(frame_body)
         self._out.append(frame(0, frame_body.encode(), TYPE_SASL))
 
+    def fail(self) -> None:
+        """End an exchange that the client has broken when it was its turn: an outcome is all that can tell it so."""
+        if self._server and self.state in (SaslState.OFFERED, SaslState.CHALLENGED):
+            self.state = SaslState.FAILED
+            self._out.append(frame(0, SaslOutcome(SaslCode.SYS_PERM).encode(), TYPE_SASL))
+
     def send(self, frame_body: SaslInit | SaslChallenge | SaslResponse | SaslOutcome) -> None:
         """Send a SASL frame, when it is this side's turn.  After an outcome other than `ok` nothing more is read."""
         assert self.waits
