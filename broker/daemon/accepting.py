@@ -51,12 +51,6 @@ class Accepting:
             served[other.protocol] = self._of_one(other, acceptor)
         return detecting(served)
 
-    def served(self, acceptor: MessagingAcceptor) -> frozenset[str]:
-        """Return the protocols that a client's first bytes may belong to; HTTP for a protocol over WebSocket."""
-        if speaks_websocket(acceptor):
-            return frozenset({"HTTP"})
-        return frozenset({acceptor.protocol, *(self._config.acceptors[name].protocol for name in acceptor.others)})
-
     def _of_one(self, acceptor: MessagingAcceptor, at: MessagingAcceptor) -> MakeSession:
         """Return the factory for clients of an acceptor that connect to `at`: itself or one that shares its port."""
         make = self._spoken(acceptor, at)
@@ -266,6 +260,13 @@ def _expiry(ms: int) -> int:
 def speaks_websocket(acceptor: MessagingAcceptor) -> bool:
     """Whether an acceptor's clients connect through WebSocket."""
     return isinstance(acceptor, StompAcceptor | AmqpAcceptor | MqttAcceptor) and acceptor.websocket
+
+
+def served_protocols(config: Config, acceptor: MessagingAcceptor) -> frozenset[str]:
+    """Return the protocols that a client's first bytes may belong to; HTTP for a protocol over WebSocket."""
+    if speaks_websocket(acceptor):
+        return frozenset({"HTTP"})
+    return frozenset({acceptor.protocol, *(config.acceptors[name].protocol for name in acceptor.others)})
 
 
 def detecting(served: dict[str, MakeSession]) -> MakeSession:

@@ -37,8 +37,8 @@ class Acceptors:
         make_session: MakeSession,
         *,
         context: Callable[[], ssl.SSLContext] | None,
+        served: frozenset[str],
         left: Callable[[Peer], None] = lambda _: None,
-        served: frozenset[str] = frozenset(),
     ) -> None:
         """Listen for messaging clients.  `left` is called with each peer that disconnects; for the rest see Listener.
 

@@ -7,7 +7,7 @@ from functools import partial
 from broker import clock
 from broker.config import Config
 from broker.console.console import Console
-from broker.daemon.accepting import Accepting
+from broker.daemon.accepting import Accepting, served_protocols
 from broker.daemon.acceptors import Acceptors
 from broker.daemon.linking import LinkSessions, link_settings, make_dialer
 from broker.daemon.wiring import Broker
@@ -62,7 +62,7 @@ class Server:
                 self._accepting.sessions(acceptor),
                 context=self.security.context(name),
                 left=self.security.gate.left,
-                served=self._accepting.served(acceptor),
+                served=served_protocols(config, acceptor),
             )
         shared = Shared(managed)
         console = Console(managed, token, reports=config.broker.audit_reports, shared=shared)

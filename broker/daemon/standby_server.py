@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from broker import clock
 from broker.config import AmqpAcceptor, Config, MessagingAcceptor, MqttAcceptor, StompAcceptor
-from broker.daemon.accepting import amqp_scheme, detecting, failover_servers, speaks_websocket
+from broker.daemon.accepting import amqp_scheme, detecting, failover_servers, served_protocols, speaks_websocket
 from broker.daemon.acceptors import Acceptors
 from broker.engine.model.report import Report
 from broker.management.http import HttpServer
@@ -112,7 +112,8 @@ class StandbyServer:
         if self._config.journal.postgresql.redirect:
             for name, messaging in self._redirecting.acceptors.items():
                 context = lasting_context(name, messaging.tls)
-                await self._acceptors.open(name, self._redirecting.sessions(messaging), context=context)
+                served = served_protocols(self._config, messaging)
+                await self._acceptors.open(name, self._redirecting.sessions(messaging), context=context, served=served)
         return self._acceptors.addresses
 
     async def close(self) -> None:

@@ -34,6 +34,10 @@ from broker.net.secure_server import SecureServer
 from broker.net.tasks import supervised
 from broker.security.certificates import subject_of
 from broker.sessions.login import Peer
+from broker.sessions.protocol_detection import FIRST_BYTES, advice, spoken
+
+#: The protocols that a client's first bytes may belong to.
+_SERVED: Final = ("HTTP",)
 
 #: Connections at once: enough for some collectors, health checks and operators.
 CONNECTIONS_MAX: Final = 64
@@ -86,6 +90,7 @@ class _Handshake:
 class _Connection(H11Protocol):
     """Uvicorn's connection with a caller, a limit on their number, and one on the time without a completed request."""
 
+    foreign: Callable[[Peer, str, str], None]
     slots: ConnectionSlots
     refused: ConnectionSlots
     seconds_max: float = REQUEST_SECONDS_MAX
@@ -94,6 +99,7 @@ class _Connection(H11Protocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.handshake: _Handshake | None = None
+        self._spoken_to = False
         self._completed = False
         self._answering = 0  # checks in a row that found the broker answering
         self._check: asyncio.TimerHandle | None = None
@@ -135,6 +141,14 @@ class _Connection(H11Protocol):
             )
             self.refused.come(self)
             self._check = self.loop.call_later(REFUSAL_SECONDS_MAX, transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        protocol = "" if self._spoken_to else spoken(data[:FIRST_BYTES])
+        self._spoken_to = True
+        super().data_received(data)
+        if found := advice(protocol, _SERVED):
+            self.foreign(self._peer, protocol, found)
+            self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._check is not None:
@@ -201,6 +215,7 @@ class HttpServer:
         self._connections_max = connections_max
         self._crowd = ConnectionSlots(connections_max, self._on_refused)
         bounds = {
+            "foreign": staticmethod(self._on_foreign),
             "slots": self._crowd,
             "refused": ConnectionSlots(REFUSED_MAX),
             "seconds_max": request_seconds_max,
@@ -283,6 +298,9 @@ class HttpServer:
             await shake(handshake.client, context(), connection, seconds=HANDSHAKE_SECONDS_MAX, failed=failed)
         finally:
             self._crowd.went(handshake)
+
+    def _on_foreign(self, peer: Peer, protocol: str, found: str) -> None:
+        self._report("connection.foreign", acceptor=self._name, remote=peer.remote, speaks=protocol, advice=found)
 
     def _on_refused(self, slot: Slot) -> None:
         self.refused += 1

@@ -197,7 +197,14 @@ class Connection(asyncio.Protocol):
         self._origin.forget(self)
         session, self.session = self.session, None
         if session is not None:
+            self._note_foreign(session)
             self._tell(session.connection_lost)
+
+    def _note_foreign(self, session: Session) -> None:
+        """Report once, before it ends, that the peer may have meant another acceptor."""
+        if self._first and not session.established:
+            self._origin.report_foreign(self, self._first)
+        self._first = b""
 
     def _tell(self, call: Callable[[], None]) -> None:
         """Call the session within a tick; an exception ends this connection only."""
@@ -248,8 +255,7 @@ class Connection(asyncio.Protocol):
                 self._overfull = True
                 self._apply_reading()
         if session.close_expected:
-            if not session.established and self._first:
-                self._origin.report_foreign(self, self._first)
+            self._note_foreign(session)
             self._hang_up(transport)
 
     def pause_reading(self) -> None:

@@ -27,6 +27,9 @@ LINGER_BYTES_MAX: Final = 1 << 20
 
 _READ_BYTES: Final = 16 << 10
 
+#: OpenSSL's words for first bytes that are not TLS; a STOMP CONNECT looks to it like a request to a proxy.
+_PLAIN_TEXT: Final = ("HTTP_REQUEST", "HTTPS_PROXY_REQUEST", "UNKNOWN_PROTOCOL", "WRONG_VERSION_NUMBER")
+
 
 async def shake(
     client: socket.socket,
@@ -47,7 +50,8 @@ async def shake(
             connection, client, ssl=context, ssl_handshake_timeout=seconds, ssl_shutdown_timeout=SHUTDOWN_SECONDS
         )
     except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError
-        failed(reason(error))
+        found = reason(error)
+        failed(f"the client does not use TLS: {found}" if found in _PLAIN_TEXT else found)
         await farewell.linger()
     finally:
         farewell.close()

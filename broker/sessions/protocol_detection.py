@@ -1,8 +1,7 @@
 """Recognises the protocol of a client that connected to the wrong acceptor, and advises the operator.
 
 It knows what new installations usually get wrong: the protocols of the other acceptors, TLS on an acceptor without it,
-and the protocols of brokers that Bartleby replaces.  This only serves the log: the session has already refused the
-bytes.
+and the protocols of brokers that Bartleby replaces.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Final
 #: How many of a connection's first bytes are needed to recognise its protocol.
 FIRST_BYTES: Final = 16
 
-_METHODS: Final = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"DELETE ", b"OPTIONS ", b"PATCH ")
+_METHODS: Final = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"DELETE ", b"OPTIONS ", b"PATCH ", b"PRI * HTTP/2")
 
 #: By protocol; for the messaging protocols of Bartleby, `advice` has its own.
 _ADVICE: Final = {
@@ -31,7 +30,7 @@ def spoken(first: bytes) -> str:
         return "TLS"
     if first.startswith(b"AMQP\0\0\x09"):
         return "AMQP 0-9-1"
-    if first.startswith((b"AMQP\0", b"AMQP\3")):
+    if first.startswith((b"AMQP\0", b"AMQP\2", b"AMQP\3")):
         return "amqp"
     if first[:1] == b"\x10" and (b"MQTT" in first or b"MQIsdp" in first):
         return "mqtt"
@@ -48,4 +47,6 @@ def advice(protocol: str, served: Collection[str]) -> str:
     """Return what to do about a client that speaks `protocol` to this acceptor; empty if it is one of `served`."""
     if not protocol or protocol in served:
         return ""
+    if "HTTP" in served and protocol not in _ADVICE:
+        return f"this acceptor expects HTTP, or WebSocket: connect to one for {protocol} without WebSocket"
     return _ADVICE.get(protocol, f"connect to the acceptor for {protocol}, or have this one serve it too (also)")

@@ -31,7 +31,7 @@ from protocols.stomp.heads import Headers, first_too_large, head_reader, headers
 from protocols.stomp.leads import Leads
 from protocols.stomp.limits import Limits
 from protocols.stomp.output import Output
-from protocols.stomp.state import BODIES, TRANSITIONS, State
+from protocols.stomp.state import BODIES, COMMANDS, TRANSITIONS, State
 
 VERSIONS: Final = ("1.2", "1.1", "1.0")
 
@@ -276,6 +276,9 @@ class StompConnection:
         kept = len(buffer) - at
         if nul >= 0:
             raise _nul_in_head(buffer[at:nul])
+        line_end = buffer.find(b"\n", at) if self._state is State.CONNECTING else -1
+        if line_end >= 0 and (line := buffer[at:line_end].removesuffix(b"\r")) not in COMMANDS:
+            self._read_head(line)  # another protocol, in which an empty line may never come: it raises
         most = self._limits.header_bytes_max + 2  # the LF of the last line and the CR of the empty one
         if kept > most:
             self._check_head(kept - 2)

@@ -273,6 +273,7 @@ def test_a_standby_says_where_to_go(tmp_path: Path) -> None:
             assert (b"amqps" in said) is (secure is not None), "the scheme"
             assert b"amqp:connection:forced" in said
             assert ask(two.ports[f"hasty{suffix}"], b"CONNECT") == b"", "who does not introduce itself is cut off"
+        assert "connection.foreign" not in two.log, "they speak what is served here"
         assert answer(two.ports["stomps"], stomp) == b"", "who does not speak TLS is cut off"
         for name in WEB:
             with pytest.raises(ConnectionRefusedError):

@@ -19,6 +19,7 @@ from websockets.http11 import Request
 from websockets.server import ServerProtocol
 from websockets.typing import Origin, Subprotocol
 
+from broker.sessions.protocol_detection import FIRST_BYTES, spoken
 from broker.sessions.session import Session
 from broker.sessions.websocket.pieces import Pieces
 from broker.sessions.wrapping import WrappingSession
@@ -29,6 +30,9 @@ MakeSession = Callable[[], Session]
 REQUEST_BYTES_MAX: Final = 10 << 10
 
 _END_OF_REQUEST: Final = b"\r\n\r\n"
+
+#: What a request may begin like; its first bytes may be too few to tell.
+_HTTP: Final = ("", "HTTP")
 
 _SILENT: Final = logging.Logger("websocket", logging.CRITICAL)
 
@@ -69,6 +73,9 @@ class WebSocketSession(WrappingSession):
             return
         if self.inner is None:
             data = self._request + data
+            if spoken(data[:FIRST_BYTES]) not in _HTTP:
+                self.ended = True  # a request's end might never come
+                return
             end = data.find(_END_OF_REQUEST)
             self._request = data if end < 0 else b""
             if (len(data) if end < 0 else end) > REQUEST_BYTES_MAX:

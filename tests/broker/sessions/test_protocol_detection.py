@@ -12,6 +12,8 @@ FIRST = [
     (b"CONNECT broker:61613 HTTP/1.1\r\n", "HTTP"),
     (b"AMQP\0\1\0\0", "amqp"),
     (b"AMQP\3\1\0\0", "amqp"),
+    (b"AMQP\2\1\0\0", "amqp"),
+    (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP"),
     (b"AMQP\0\0\x09\x01", "AMQP 0-9-1"),
     (b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x3c\x00\x00", "mqtt"),
     (b"\x10\x80\x01\x00\x06MQIsdp\x03\x02\x00\x3c", "mqtt"),

@@ -273,6 +273,13 @@ def test_http_is_told_from_stomp() -> None:
     assert error.detail == "'GET / HTTP/1.1' is not a command of STOMP"
 
 
+@pytest.mark.parametrize("line", [b"SSH-2.0-OpenSSH_9.6", b"CONNECT broker:61613 HTTP/1.1", b""])
+def test_the_first_line_tells_whether_it_is_stomp(line: bytes) -> None:
+    connection = StompConnection()
+    assert feed(connection, bytewise(line + b"\r\n")) == []
+    assert failure(connection) == ("unknown command" if line else None)
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("length", [False, True])
 def test_missing_nul(version: str, length: bool) -> None:
