@@ -268,12 +268,12 @@ def provided(role: str) -> FieldType:
     return FieldType(role, read, encode)
 
 
-def _read_map(kind: type, name: str, value: object) -> dict[Any, object]:
-    """Check a map whose keys must all be of one type."""
+def _read_map(kinds: tuple[type, ...], name: str, value: object) -> dict[Any, object]:
+    """Check a map whose keys must all be of certain types, of which `name` is the specification's."""
     if not isinstance(value, dict):
         raise ValueError(f"is a map with keys of type {name}, not {_type_name(value)}")
     for key in value:
-        if type(key) is not kind:
+        if type(key) not in kinds:
             raise ValueError(f"has keys of type {name}, not {_type_name(key)}")
     return value
 
@@ -283,7 +283,7 @@ def _write_fields(value: dict[str, object]) -> bytes:
 
 
 def _read_unsettled(value: object) -> object:
-    found = _read_map(bytes, "binary", value)
+    found = _read_map((bytes,), "binary", value)
     return {tag: state if state is None else DELIVERY_STATE.read(state) for tag, state in found.items()}
 
 
@@ -298,7 +298,9 @@ STRING: Final = _plain("string", str)
 SYMBOL: Final = _plain("symbol", Symbol)
 TIMESTAMP: Final = _plain("timestamp", Timestamp)
 SYMBOLS: Final = several(SYMBOL)
-FIELDS_MAP: Final = FieldType("fields", lambda value: _read_map(Symbol, "symbol", value), _write_fields)
+FIELDS_MAP: Final = FieldType("fields", lambda value: _read_map((Symbol,), "symbol", value), _write_fields)
+#: The info of an error, which go-amqp and rhea write with texts as keys.
+INFO_MAP: Final = FieldType("fields", lambda value: _read_map((Symbol, str), "symbol", value), _write_fields)
 DELIVERY_STATE: Final = provided("delivery-state")
 OUTCOME: Final = provided("outcome")
 UNSETTLED: Final = FieldType("map", _read_unsettled, ENCODERS["map"])

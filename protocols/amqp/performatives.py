@@ -17,6 +17,7 @@ from protocols.amqp.composite import (
     BOOLEAN,
     DELIVERY_STATE,
     FIELDS_MAP,
+    INFO_MAP,
     MANDATORY,
     OUTCOME,
     STRING,
@@ -102,7 +103,7 @@ class Error(Composite):
 
     condition: Annotated[str, SYMBOL, MANDATORY]
     description: Annotated[str | None, STRING] = None
-    info: Annotated[dict[str, object] | None, FIELDS_MAP] = None
+    info: Annotated[dict[str, object] | None, INFO_MAP] = None
 
     def __str__(self) -> str:
         return f"{self.condition}: {self.description}" if self.description else self.condition

@@ -159,7 +159,7 @@ class Attacher:
         link.send_attach(
             source=source,
             target=attach.target,
-            snd_settle_mode=SenderSettleMode.SETTLED if settled else SenderSettleMode.UNSETTLED,
+            snd_settle_mode=SenderSettleMode.SETTLED if settled else attach.snd_settle_mode,
             rcv_settle_mode=attach.rcv_settle_mode,
             offered_capabilities=tuple(c for c in attach.desired_capabilities if c in _OFFERED_RECEIVERS),
         )

@@ -45,7 +45,8 @@ func inOrder(ctx context.Context, session *amqp.Session, name string) error {
 	if err := send(ctx, session, name, 100); err != nil {
 		return err
 	}
-	receiver, err := session.NewReceiver(ctx, name, &amqp.ReceiverOptions{Credit: 10})
+	mixed := amqp.SenderSettleModeMixed
+	receiver, err := session.NewReceiver(ctx, name, &amqp.ReceiverOptions{Credit: 10, RequestedSenderSettleMode: &mixed})
 	if err != nil {
 		return err
 	}
@@ -90,7 +91,8 @@ func outcomes(ctx context.Context, session *amqp.Session, name string) error {
 		},
 		func() error { return receiver.AcceptMessage(ctx, next(0, 1)) },
 		func() error {
-			return receiver.RejectMessage(ctx, next(1, 0), &amqp.Error{Condition: "app:bad", Description: "no"})
+			reason := &amqp.Error{Condition: "app:bad", Description: "no", Info: map[string]any{"field": "price"}}
+			return receiver.RejectMessage(ctx, next(1, 0), reason)
 		},
 		func() error { return receiver.AcceptMessage(ctx, next(2, 0)) },
 	}

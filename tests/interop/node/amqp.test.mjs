@@ -79,7 +79,7 @@ scenario('outcomes', async (connection, q) => {
   const last = await next();
   assert.equal(last.message.delivery_count, 1);
   assert.equal(last.message.message_annotations['x-opt-note'], 'tried');
-  last.delivery.reject({ condition: 'app:bad', description: 'cannot read it' });
+  last.delivery.reject({ condition: 'app:bad', description: 'cannot read it', info: { field: 'price' } });
   const filter = rhea.filter.selector(`"m.x-opt-ORIG-ADDRESS" = '${q}'`);
   const { message, delivery } = await consumer(connection, 'queue://DLQ', { source: { filter } }).next();
   assert.equal(message.message_annotations['x-opt-DL-REASON'], 'rejected');

@@ -17,6 +17,7 @@ from protocols.amqp.performatives import (
     Begin,
     Declare,
     Disposition,
+    Error,
     Flow,
     Open,
     Properties,
@@ -221,6 +222,15 @@ def test_defaults_are_not_written() -> None:
     assert Begin(None, 0, 0, 0).encode().hex() == "005311c0050440434343"
     assert Disposition(True, 1, settled=False, state=None).encode().hex() == "005315c00402415201"
     assert Rejected().encode().hex() == "00532545"
+
+
+def test_the_info_of_an_error_may_have_texts_as_keys() -> None:
+    """As go-amqp and rhea write it when an application rejects a message."""
+    raw = encode(Described(ULong(0x1D), [Symbol("app:bad"), None, {"text": 1, Symbol("symbol"): 2}]))
+    assert decode_composite(raw)[0] == Error("app:bad", info={"text": 1, "symbol": 2})
+    for wrong in {ULong(1): 1}, Pairs([("a", 1), (Symbol("a"), 2)]):
+        with pytest.raises(DecodeError, match="keys of type symbol"):
+            decode_composite(encode(Described(ULong(0x1D), [Symbol("app:bad"), None, wrong])))
 
 
 def test_one_value_stands_for_several() -> None:

@@ -569,6 +569,12 @@ def test_what_modified_notes_is_not_for_other_subscribers(client: AmqpSim) -> No
     assert noted == [{}, {"x-opt-note": "n"}], "the second one's queue alone has the message then"
 
 
+@pytest.mark.parametrize("asked", SenderSettleMode)
+def test_a_receiver_gets_the_settle_mode_that_it_asks_for(client: AmqpSim, asked: SenderSettleMode) -> None:
+    """go-amqp refuses a link with another one."""
+    assert client.answer(client.receiver("a", snd_settle_mode=asked)).snd_settle_mode == asked
+
+
 def test_settled_deliveries_are_consumed_once_they_are_on_their_way(broker: SimBroker, client: AmqpSim) -> None:
     client.send(client.sender("a", "queue"), message("1"))
     client.receiver("a", snd_settle_mode=SenderSettleMode.SETTLED)
