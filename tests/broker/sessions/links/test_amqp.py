@@ -102,7 +102,7 @@ def test_a_receiving_route_waits_for_room_on_the_disk_here(nbytes: int, on_deman
     sections = {"acceptors": config.acceptors, "limits": config.limits, "journal": small(retained=False).journal}
     routes = {"invoices": {"queue": "invoices", "address": "invoices.in", "only-with-consumers": on_demand}}
     a = SimBroker(linked(sections=sections, receive=routes), files=files)
-    there = {"match": "invoices", "dead-letter-address": ""}
+    there: dict[str, object] = {"match": "invoices", "dead-letter-address": ""}
     b = SimBroker(configured(there, acceptors=config.acceptors, limits=config.limits))
     links = SimLinks(a, {"b": b})
     links.run()
