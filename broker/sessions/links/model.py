@@ -8,6 +8,7 @@ Both tables are whole: what is not in them is refused (operators) or cannot happ
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -55,12 +56,20 @@ ROUTE: Final[Mapping[State, Mapping[str, State]]] = {
 }
 
 
+_FIGURES: Final = re.compile(r"\d+")
+
+
 def is_due(at: int, now: int, longest: int) -> bool:
     """Whether a time is due that was set to be at most `longest` ms away.
 
     So is one that is further away: the clock was set back since.
     """
     return not now < at <= now + longest
+
+
+def is_same_reason(text: str, other: str) -> bool:
+    """Whether two errors are the same, whatever figures they contain."""
+    return _FIGURES.sub("", text) == _FIGURES.sub("", other)
 
 
 class Kind(StrEnum):

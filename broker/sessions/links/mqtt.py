@@ -21,6 +21,7 @@ from broker.sessions.convert import ConversionError
 from broker.sessions.links.bridge import Bridge, BridgeRenderer
 from broker.sessions.links.bridge_routes import BridgeRoutes
 from broker.sessions.links.links import Links
+from broker.sessions.links.model import is_same_reason
 from broker.sessions.login import Peer
 from broker.sessions.mqtt.endpoint import SHARED, Handlers, MqttEndpoint
 from broker.sessions.mqtt.port import Publishing
@@ -90,7 +91,7 @@ class UnsendableByBridge(Unsendable):
         engine.consumers.keep(consumer, message, link.settings.retry_interval_max)
         for each in self._bridge.reading(consumer.queue):
             each.route.note(why)
-            if each.waiting != why:
+            if not is_same_reason(each.waiting, why):
                 each.waiting = why
                 self._report("link.route_waiting", link=link.name, route=each.route.name, error=why)
         return True

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 from broker.engine.model.message import Message
 from broker.sessions.base import BaseSession
-from broker.sessions.links.model import Route
+from broker.sessions.links.model import Route, is_same_reason
 
 
 class RouteStatus:
@@ -27,7 +25,7 @@ class RouteStatus:
         """Pass nothing on for the retry interval; the log has each reason once, whatever its figures."""
         route = self.route
         route.retry_at = self._engine.now + route.link.settings.retry_interval
-        again = _without_figures(text) == _without_figures(route.error)
+        again = is_same_reason(text, route.error)
         route.move("refused", text)
         if not again:
             self._report("link.route_waiting", error=text)
@@ -71,7 +69,3 @@ class RouteStatus:
         """Whether nothing durable is lost if a message dies here."""
         queue = self._engine.queues.get(self.route.settings.local)
         return not message.header.durable or (queue is not None and self._engine.messages.may_die(queue, message))
-
-
-def _without_figures(text: str) -> str:
-    return re.sub(r"\d+", "", text)

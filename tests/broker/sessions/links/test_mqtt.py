@@ -26,11 +26,12 @@ from protocols.mqtt.properties import (
 from tests.broker.sessions.links.bridges import Script, client, pair, scripted
 from tests.broker.sessions.links.pairs import dead_letters
 from tests.broker.sessions.mqtt.harness import with_mqtt
-from tests.simulation.world import held
+from tests.simulation.world import held, small
 from tests.support.amqp_client import AmqpSim, message
 from tests.support.mqtt_client import MqttClient, Pairs, greeting
 from tests.support.mqtt_world import FOR_EVER, SimCarrier
 from tests.support.sim_broker import SimBroker, configured
+from tests.support.sim_files import SimFiles
 from tests.support.sim_links import SimLinks, linked
 
 OUT = {"topic": "sensors/#", "direction": "out", "qos": 1}
@@ -158,6 +159,26 @@ def test_what_is_refused_and_has_no_dead_letter_address_waits(qos: int) -> None:
     assert [each.payload for each in there.take()] == [b"1", b"2"]
     assert queued(a) == []
     assert (links.route("route").passed, a.reported("message.killed")) == (2, [])
+
+
+def test_a_reason_to_wait_is_logged_once_whatever_its_figures() -> None:
+    files = SimFiles()
+    full = SimBroker(small(retained=False), files=files)
+    a, b, links = pair({"match": "sensors.#", "dead-letter-address": ""}, there=full, route=OUT | {"qos": 1})
+    kept: dict[str, Any] = {"qos": 1, "clean": False, "properties": [(SESSION_EXPIRY_INTERVAL, FOR_EVER)]}
+    client(b, "there", "#", **kept).drop()
+    files.capacity = files.used()
+    here = client(a, "here")
+    for size in range(1_000, 2_000, 10):
+        here.publish("sensors/1", bytes(size), 1)
+    links.advance(60_000)
+    assert len(queued(a)) > 2
+    assert "the journal has no room for" in links.route("route").error
+    assert len(a.reported("link.route_waiting")) == 1
+    files.capacity = None
+    links.advance(60_000)
+    assert queued(a) == []
+    assert links.route("route").passed == 100
 
 
 def test_what_is_too_large_and_has_no_dead_letter_address_waits() -> None:
