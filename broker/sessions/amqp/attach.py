@@ -55,21 +55,28 @@ class Attacher:
         self._nodes = Nodes(owner.engine.delete_temporary)
         self._subscriptions: dict[Link, tuple[str, bool]] = {}  # names, and whether the link only looks it up
 
-    def attach(self, link: Link, attach: Attach) -> IncomingLink | CoordinatorLink | Outgoing:
-        """Make the requested link and answer.  Raises AmqpError, EngineError."""
+    def attach(self, link: Link, attach: Attach) -> None:
+        """Make the requested link and answer.
+
+        Raises AmqpError, EngineError: if the answer cannot be sent, which ends the session, the link is there already.
+        """
         if isinstance(link, Receiver):
-            return self._attach_sender(link, attach)
-        assert isinstance(link, Sender)
-        return self._attach_receiver(link, attach)
+            self._attach_sender(link, attach)
+        else:
+            assert isinstance(link, Sender)
+            self._attach_receiver(link, attach)
 
     # -- the peer sends --------------------------------------------------------------------------------------------
 
-    def _attach_sender(self, link: Receiver, attach: Attach) -> IncomingLink | CoordinatorLink:
+    def _attach_sender(self, link: Receiver, attach: Attach) -> None:
         target = attach.target
         if isinstance(target, Coordinator):
             granted_target = Coordinator(_TRANSACTION_CAPABILITIES)
             link.send_attach(source=attach.source, target=granted_target, snd_settle_mode=attach.snd_settle_mode)
-            return CoordinatorLink(self._owner, link, self._transactions)
+            coordinator = CoordinatorLink(self._owner, link, self._transactions)
+            self._owner.incoming.add(coordinator)
+            coordinator.top_up()
+            return
         if not isinstance(target, Target):
             raise link_error(INVALID_FIELD, "attach: a sender names its target.")
         asked = stated_routing(target.capabilities)
@@ -92,6 +99,7 @@ class Attacher:
         target = _granted(target, None if place is None else place.address)
         peer = Peer.BARTLEBY if LINK_CAPABILITY in attach.desired_capabilities else Peer.CLIENT
         made = IncomingLink(self._owner, link, SendTarget(target.address or "", asked, temporary), place, peer)
+        self._owner.incoming.add(made)
         limits = link.session.limits
         link.streams = limits.streamed_bytes_max > 0
         link.send_attach(
@@ -102,14 +110,15 @@ class Attacher:
             max_message_size=max(limits.message_bytes_max, limits.streamed_bytes_max),
             offered_capabilities=tuple(c for c in attach.desired_capabilities if c in _OFFERED_SENDERS),
         )
-        return made
+        made.top_up()
 
     # -- the peer receives -----------------------------------------------------------------------------------------
 
-    def _attach_receiver(self, link: Sender, attach: Attach) -> Outgoing:
+    def _attach_receiver(self, link: Sender, attach: Attach) -> None:
         source = attach.source
         if source is None:
-            return self._look_up(link, attach)
+            self._look_up(link, attach)
+            return
         if not isinstance(source, Source):
             raise link_error(NOT_IMPLEMENTED, "attach: the source is of an unknown kind.")
         if source.dynamic:
@@ -126,14 +135,16 @@ class Attacher:
         if source.distribution_mode == COPY and not wanted.name:
             browsed = self._browse(wanted, filters.selector)
             if browsed is not None:  # None: a topic, whose subscribers get copies anyway
+                self._add(BrowsingLink(owner, link, browsed))
                 self._answer(link, attach, granted(source, filters, copies=True, stays=False), settled=True)
-                return BrowsingLink(owner, link, browsed)
+                return
         settled = attach.snd_settle_mode == SenderSettleMode.SETTLED
         stamp = None
         if LINK_CAPABILITY in attach.desired_capabilities:
             stamp = Stamp(owner.options.container_id, attach.name, owner.engine.journal.broker_id)
         made = OutgoingLink(owner, link, settled=settled, default=source.default_outcome, stamp=stamp)
         made.subscribe(wanted)
+        self._add(made)
         if wanted.name:
             self._subscriptions[link] = wanted.name, False
         queue = made.attached.queue
@@ -141,7 +152,11 @@ class Attacher:
         copies = queue.routing_type is RoutingType.MULTICAST
         self._answer(link, attach, granted(source, filters, copies=copies, stays=wanted.durable), settled=settled)
         made.send_kept()
-        return made
+
+    def _add(self, made: Outgoing) -> None:
+        self._owner.outgoing.add(made)
+        if self._owner.window.paused:
+            made.pause(True)
 
     def _browse(self, wanted: SubscribeRequest, selector: str) -> Iterator[tuple[Message, str]] | None:
         """Return the messages of a queue; None if the source is a topic."""
@@ -164,7 +179,7 @@ class Attacher:
             offered_capabilities=tuple(c for c in attach.desired_capabilities if c in _OFFERED_RECEIVERS),
         )
 
-    def _look_up(self, link: Sender, attach: Attach) -> Outgoing:
+    def _look_up(self, link: Sender, attach: Attach) -> None:
         """Look up the subscription with the link's name, for a receiver without a source: closing the link deletes it.
 
         Raises NotFound, and AlreadyInUse if it has consumers: clients like Qpid JMS read this answer, not the one to
@@ -182,8 +197,8 @@ class Attacher:
         if queue.consumers:
             raise _consumed(queue)
         self._subscriptions[link] = queue.name, True
+        self._add(BrowsingLink(self._owner, link, iter(())))
         self._answer(link, attach, found_again(queue, attach.desired_capabilities), settled=True)
-        return BrowsingLink(self._owner, link, iter(()))
 
     # -- nodes and subscriptions of links --------------------------------------------------------------------------
 

@@ -8,9 +8,7 @@ from broker.engine import DeliveryOutcome, redelivery
 from broker.engine.model.errors import EngineError
 from broker.sessions import sasl
 from broker.sessions.amqp.attach import Attacher, refuse
-from broker.sessions.amqp.coordinator import CoordinatorLink
 from broker.sessions.amqp.endpoint import SHARED, AmqpEndpoint, Handlers
-from broker.sessions.amqp.incoming import IncomingLink
 from broker.sessions.amqp.login import Login
 from broker.sessions.amqp.outgoing import OutgoingLink
 from broker.sessions.amqp.terms import (
@@ -120,23 +118,24 @@ class AmqpSession(AmqpEndpoint):
         self._attacher.session_ended(session)
 
     def _on_attached(self, event: Attached) -> None:
-        link = event.link
+        """Attach a link.  A peer that cannot be answered, as it takes no such handle or frame, loses its session."""
+        link, session = event.link, event.link.session
+        assert isinstance(session, Session)
         assert self._attacher is not None, "the connection is open"
+        if not session.sends:
+            return  # it has ended
         self.part(link)
         try:
-            made = self._attacher.attach(link, event.attach)
-        except (EngineError, AmqpError) as refusal:
-            if isinstance(refusal, AmqpError) and refusal.scope is not Scope.LINK:
-                raise
-            refuse(link, refused(refusal))
-            return
-        if isinstance(made, IncomingLink | CoordinatorLink):
-            self.incoming.add(made)
-            made.top_up()
-        else:
-            self.outgoing.add(made)
-            if self.window.paused:
-                made.pause(True)
+            try:
+                self._attacher.attach(link, event.attach)
+            except (EngineError, AmqpError) as refusal:
+                if isinstance(refusal, AmqpError):
+                    if refusal.scope is not Scope.LINK:
+                        raise
+                    self.report_error(refusal)
+                refuse(link, refused(refusal))
+        except AmqpError as unanswerable:
+            self.end_session(session, redelivery.INTERRUPTED, unanswerable)
 
     def _on_refused(self, event: Refused) -> None:
         """Refuse a link over the limit; the others continue."""

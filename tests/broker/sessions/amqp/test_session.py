@@ -698,6 +698,6 @@ def test_messages_before_an_attach_that_cannot_be_answered_are_published_by_thei
     link.send([message("1"), message("2")], [1, 2])
     second = Attach("second", 5, SENDER, source=Source("me"), target=Target("a"), initial_delivery_count=0)
     client.raw(client.codec.data_to_send() + amqp_frame(0, second.encode()))
-    assert client.closed_with == Error("amqp:not-allowed", "attach: the peer takes handles up to 0.")
+    assert client.ended() == Error("amqp:not-allowed", "attach: the peer takes handles up to 0.")
     assert len(held(broker, "a")) == 2
     assert broker.engine.addresses["a"].blocked == {}
