@@ -127,6 +127,7 @@ class Channels:
                 raise
             session.failed = True
             events.append(SessionFailed(session, error))
+            session.drop(performative, events)
 
     def _learn(self, template: transfers.FrameTemplate | None, buffer: bytes, at: int) -> None:
         """Remember the shape of this frame: the link's next frames may have it too."""

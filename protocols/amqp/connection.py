@@ -255,6 +255,8 @@ class AmqpConnection:
             session = self._channels.find(channel, kind.NAME)
             if session.reads:
                 self._channels.read(session, performative, buffer, at, stop, end, events)
+            else:
+                session.drop(performative, events)
 
     def _move(self, trigger: str) -> None:
         """Change the state.  Raises AmqpError."""

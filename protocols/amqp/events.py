@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from protocols.amqp.link import Attached, Detached, Dispositions, Event, LinkFailed, Refused, Withdrawn
-from protocols.amqp.receiver import Aborted, Available, Portion, Transfers
+from protocols.amqp.receiver import Aborted, Available, Portion, Posting, Transfers
 from protocols.amqp.sender import Credit
 from protocols.amqp.session import Began, Ended, SessionFailed, WindowOpened
 
@@ -28,6 +28,7 @@ __all__ = [
     "Event",
     "LinkFailed",
     "Portion",
+    "Posting",
     "Refused",
     "SessionFailed",
     "Transfers",

@@ -109,7 +109,7 @@ class Dispositions:
 
 @dataclass(slots=True)
 class Withdrawn:
-    """The peer set a transactional state for deliveries that it had lost with their link: it has no effect on them."""
+    """A message of a transaction, or a state in it, has no effect, as its link or session has ended."""
 
     session: Channel
     state: TransactionalState

@@ -16,7 +16,7 @@ from protocols.amqp.errors import (
     shown,
 )
 from protocols.amqp.link import Channel, Event, Link
-from protocols.amqp.performatives import RECEIVER, Attach, Flow, ReceiverSettleMode, Transfer
+from protocols.amqp.performatives import RECEIVER, Attach, Flow, ReceiverSettleMode, TransactionalState, Transfer
 from protocols.amqp.performatives import DeliveryState as Outcome
 from protocols.amqp.serial import add, difference
 from protocols.amqp.state import DELIVERY, DeliveryState
@@ -68,6 +68,14 @@ class Portion:
     settled: bool
     state: Outcome | None
     second: bool
+
+
+@dataclass(slots=True)
+class Posting:
+    """The first of several frames of a message in a transaction, which must not be discharged before the last one."""
+
+    link: Receiver
+    state: TransactionalState
 
 
 @dataclass(slots=True)
@@ -168,6 +176,8 @@ class Receiver(Link):
         """Handle one frame of a delivery.  Raises AmqpError."""
         if self._progress is DeliveryState.NOT_RCVD:
             self._begin(transfer)
+            if transfer.more and isinstance(transfer.state, TransactionalState):
+                events.append(Posting(self, transfer.state))
         else:
             self._continue(transfer)
         self._settled = self._settled or bool(transfer.settled)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from protocols.amqp.encode import encode
+from protocols.amqp.errors import NOT_IMPLEMENTED, link_error
 from protocols.amqp.frames import FRAME_HEADER_BYTES, frame
 from protocols.amqp.link import Channel, Event, SendingLink
 from protocols.amqp.performatives import DeliveryState, Flow, Transfer
 from protocols.amqp.serial import add, difference
 from protocols.amqp.state import LinkState
 from protocols.amqp.transfers import Prefix
+
+#: The property of FLOW that asks for messages as a part of a transaction.
+_TXN_ID: Final = "txn-id"
 
 
 class Streaming:
@@ -100,7 +105,9 @@ class Sender(SendingLink):
         return (self.attach.max_message_size or None) if self.attach is not None else None
 
     def receive_flow(self, flow: Flow, events: list[Event]) -> None:
-        """Handle the receiver's credit (2.6.7)."""
+        """Handle the receiver's credit (2.6.7).  Raises AmqpError."""
+        if flow.properties is not None and flow.properties.get(_TXN_ID) is not None:  # part 4, 4.4.3
+            raise link_error(NOT_IMPLEMENTED, "flow: messages cannot be acquired in a transaction (txn-id).")
         if flow.link_credit is not None:
             theirs = 0 if flow.delivery_count is None else flow.delivery_count  # we count from 0
             self.credit = max(flow.link_credit - max(difference(self.delivery_count, theirs), 0), 0)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from protocols.amqp.composite import Composite
 from protocols.amqp.errors import (
     FRAMING_ERROR,
     HANDLE_IN_USE,
@@ -31,8 +32,19 @@ from protocols.amqp.errors import (
     session_error,
     shown,
 )
-from protocols.amqp.link import OUTGOING_WINDOW, Channel, Event, Link, LinkFailed, Refused, error_of
-from protocols.amqp.performatives import RECEIVER, Attach, Begin, Detach, Disposition, End, Error, Flow, Transfer
+from protocols.amqp.link import OUTGOING_WINDOW, Channel, Event, Link, LinkFailed, Refused, Withdrawn, error_of
+from protocols.amqp.performatives import (
+    RECEIVER,
+    Attach,
+    Begin,
+    Detach,
+    Disposition,
+    End,
+    Error,
+    Flow,
+    TransactionalState,
+    Transfer,
+)
 from protocols.amqp.receiver import Receiver
 from protocols.amqp.sender import Sender
 from protocols.amqp.serial import add, difference, span
@@ -206,7 +218,10 @@ class Session(Channel):
         link = None if flow.handle is None else self._attached(flow.handle, "flow")
         self._update_window(flow, events)
         if link is not None and link.reads:
-            link.receive_flow(flow, events)
+            try:
+                link.receive_flow(flow, events)
+            except AmqpError as error:
+                self._fail(link, error, events)
         if flow.echo and (link is None or link.sends):
             self.send_flow(link)
         elif flow.echo and link is not None:
@@ -243,18 +258,28 @@ class Session(Channel):
             try:
                 link.receive_transfer(transfer, payload, events)
             except AmqpError as error:
-                if error.scope is not Scope.LINK:
-                    raise
-                link.failed = True
-                link.clear()
-                events.append(LinkFailed(link, error))
+                self._fail(link, error, events)
             else:
                 return link
+        self.drop(transfer, events)
         id = transfer.delivery_id
         # The id may be repeated in a later frame of its delivery, when others have begun.
         if id is not None and difference(id, self.next_incoming_delivery) >= 0:
             self.next_incoming_delivery = add(id, 1)
         return None
+
+    def _fail(self, link: Link, error: AmqpError, events: list[Event]) -> None:
+        """End a link for an error of the peer.  Raises it if it ends more than that."""
+        if error.scope is not Scope.LINK:
+            raise error
+        link.failed = True
+        link.clear()
+        events.append(LinkFailed(link, error))
+
+    def drop(self, performative: Composite, events: list[Event]) -> None:
+        """Ignore a frame for a link or a session that has ended: a transaction that it is part of has to know."""
+        if isinstance(performative, Transfer | Disposition) and isinstance(performative.state, TransactionalState):
+            events.append(Withdrawn(self, performative.state))
 
     def receive_disposition(self, disposition: Disposition, events: list[Event]) -> None:
         """Handle the peer's DISPOSITION.  Raises AmqpError."""

@@ -245,6 +245,11 @@ def message(text: str, *, durable: bool = True) -> bytes:
     return section(0x70, listed(boolean(durable))) + section(0x77, string(text))
 
 
+def discharge(txn: bytes, *, fail: bool = False) -> bytes:
+    """A message to a coordinator that ends a transaction."""
+    return section(0x77, composite("discharge", txn_id=txn, fail=fail))
+
+
 def frame(body: bytes, channel: int = 0, *, kind: int = 0, extended: bytes = b"") -> bytes:
     """A frame, perhaps with an extended header."""
     assert len(extended) % 4 == 0
@@ -506,7 +511,7 @@ class WireClient(SocketLink):
 
     def discharge(self, id: int, txn: bytes, *, fail: bool = False, handle: int = 9) -> None:
         """Ask for the end of a transaction."""
-        self.transfer(id, section(0x77, composite("discharge", txn_id=txn, fail=fail)), handle)
+        self.transfer(id, discharge(txn, fail=fail), handle)
 
     def received(self, number: int) -> list[bytes]:
         """Wait for whole messages on any link; returns their payloads."""

@@ -150,6 +150,12 @@ class DaemonProcess(BrokerProcess):
         answer = _CLIENT.post(url, headers=headers)
         assert answer.is_success, f"{url}: {answer.status_code} {answer.text}"
 
+    def delete(self, path: str) -> None:
+        """Make a management call that deletes something: `addresses/NAME?force=true`."""
+        url, headers = self._called(path)
+        answer = _CLIENT.delete(url, headers=headers)
+        assert answer.is_success, f"{url}: {answer.status_code} {answer.text}"
+
     def _called(self, path: str) -> tuple[str, dict[str, str]]:
         """Return the URL and the headers of a management call."""
         token = (self.data / "management.token").read_text().strip()

@@ -9,11 +9,30 @@ from broker.sessions.amqp.refusals import rejects
 from broker.sessions.amqp.terms import refused
 from broker.sessions.amqp.transactions import Transactions
 from protocols.amqp.composite import composite_of
-from protocols.amqp.errors import DECODE_ERROR, INVALID_FIELD, NOT_IMPLEMENTED, AmqpError, DecodeError, link_error
+from protocols.amqp.errors import (
+    DECODE_ERROR,
+    INVALID_FIELD,
+    NOT_ALLOWED,
+    NOT_IMPLEMENTED,
+    TRANSACTION_ROLLBACK,
+    AmqpError,
+    DecodeError,
+    link_error,
+)
 from protocols.amqp.events import Portion, Transfers
 from protocols.amqp.link import Channel
 from protocols.amqp.message import AMQP_VALUE, Message
-from protocols.amqp.performatives import RECEIVER, SENDER, Accepted, Declare, Discharge, Error, Outcome, Rejected
+from protocols.amqp.performatives import (
+    RECEIVER,
+    SENDER,
+    Accepted,
+    Declare,
+    Discharge,
+    Error,
+    Outcome,
+    Rejected,
+    TransactionalState,
+)
 from protocols.amqp.receiver import Receiver
 from protocols.amqp.types import Described
 
@@ -27,7 +46,9 @@ class CoordinatorLink:
         self._transactions = transactions
 
     def add(self, event: Transfers) -> None:
-        """Handle requests, and answer them.  Raises AmqpError if the controller accepts no rejection."""
+        """Handle requests, and answer them.  Raises AmqpError if the controller accepts no rejection, or as below."""
+        if event.settled:  # 4.2, 4.3
+            raise link_error(NOT_ALLOWED, "transfer: a declare or discharge is not sent settled, as it has an answer.")
         for id, payload in zip(event.ids, event.payloads, strict=True):
             self._answer(id, payload)
         self.top_up()
@@ -35,16 +56,21 @@ class CoordinatorLink:
     def _answer(self, id: int, payload: bytes) -> None:
         session, answer = self.link.session, self._owner.answer
         error: Error | None
-        unsettled: Sequence[tuple[Channel, Sequence[int], Outcome]]
+        unsettled: Sequence[tuple[Channel, Sequence[int], Outcome]] = []
+        heard = rejects(self.link)
         try:
             request = read_request(payload)
             if isinstance(request, Declare):
                 answer(session, RECEIVER, [id], self._transactions.declare(self.link))
                 return
-            error, unsettled = self._transactions.discharge(request.txn_id, fail=bool(request.fail))
+            if not request.fail and self._transactions.is_partial(request.txn_id):
+                error = Error(TRANSACTION_ROLLBACK, "A message of the transaction has not arrived completely.")
+                heard = False  # such a link ends (4.4.1)
+            else:
+                error, unsettled = self._transactions.discharge(request.txn_id, fail=bool(request.fail))
         except AmqpError as wrong:
-            error, unsettled = refused(wrong), []
-        if error is not None and not rejects(self.link):
+            error = refused(wrong)
+        if error is not None and not heard:
             raise link_error(error.condition, error.description or "")
         for of, ids, outcome in unsettled:
             answer(of, SENDER, ids, outcome)
@@ -52,6 +78,9 @@ class CoordinatorLink:
 
     def add_portion(self, event: Portion) -> None:
         """Do nothing: the link accepts no large messages."""
+
+    def post(self, state: TransactionalState) -> None:
+        """Do nothing: requests are part of no transaction."""
 
     def aborted(self) -> None:
         self.top_up()

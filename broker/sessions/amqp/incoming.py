@@ -138,6 +138,7 @@ class IncomingLink:
             owner.engine.producers.attach(place.address, self)
         self.uploading = Uploading(owner.engine, owner.reading, self._uploaded, owner.go_on)
         self._large: _Large | None = None  # whose body is arriving
+        self._posting: OpenTransaction | None = None  # of a message of which not all frames have arrived
 
     # -- gathering -------------------------------------------------------------------------------------------------
 
@@ -145,6 +146,7 @@ class IncomingLink:
         """Gather messages.  Raises AmqpError for an unknown transaction, or a refusal that the relay cannot report."""
         tx = None
         if isinstance(event.state, TransactionalState):
+            self._posted()
             tx = self._owner.transaction(event.state.txn_id)
         run = self._last_run(event, tx)
         ids, begun = event.ids, 0  # `begun`: the first message of this event in the run
@@ -190,8 +192,20 @@ class IncomingLink:
         if run is not None:
             run.ids += ids[begun:]
 
+    def post(self, state: TransactionalState) -> None:
+        self._posting = self._owner.transaction(state.txn_id)
+        self._posting.postings.add(self)
+
+    def _posted(self) -> None:
+        """Note that a message in a transaction has arrived, or was aborted."""
+        if self._posting is not None:
+            self._posting.postings.discard(self)
+            self._posting = None
+
     def add_portion(self, event: Portion) -> None:
         """Process a part of a large message; publish it once complete.  Raises AmqpError as `add` does."""
+        if event.last:
+            self._posted()
         if not event.first:
             if self.uploading.coming:
                 self.uploading.write(event.payload, last=event.last)
@@ -343,11 +357,15 @@ class IncomingLink:
 
     def aborted(self) -> None:
         """Drop an aborted message, which may be a large one that was arriving."""
+        self._posted()
         self.uploading.abandon()
         self.top_up()
 
     def gone(self) -> None:
         """Clean up after the link is detached."""
+        if self._posting is not None:
+            self._posting.let_only_roll_back()
+            self._posted()
         self._owner.engine.producers.stop_waiting(self)
         if self._place is not None:
             self._owner.engine.producers.detach(self._place.address, self)

@@ -7,8 +7,9 @@ from typing import Protocol
 
 from protocols.amqp.connection import AmqpConnection
 from protocols.amqp.errors import AmqpError
-from protocols.amqp.events import Aborted, Portion, Transfers
+from protocols.amqp.events import Aborted, Portion, Posting, Transfers
 from protocols.amqp.link import Link
+from protocols.amqp.performatives import DeliveryState, TransactionalState
 from protocols.amqp.receiver import Receiver
 
 
@@ -22,6 +23,9 @@ class Incoming(Protocol):
 
     def add_portion(self, event: Portion) -> None:
         """Handle a part of a large message.  Raises AmqpError."""
+
+    def post(self, state: TransactionalState) -> None:
+        """Note that the first of several frames of a message in a transaction has arrived.  Raises AmqpError."""
 
     def aborted(self) -> None:
         """Handle a message that was aborted, or resumed and not known here."""
@@ -37,18 +41,25 @@ class Incoming(Protocol):
 
 
 class IncomingLinks:
-    """The receiving links of one connection; `lose` ends a link that violates a rule.
+    """The receiving links of one connection; `lose` ends a link that violates a rule, `dropped` hears of messages that
+    come after that.
 
     Only one link per address gathers messages: before a second one does, those of the first are published.  So the
     messages to an address keep their order across links.  The anonymous relay's messages may go to any address.
     """
 
-    __slots__ = ("_codec", "_gathering", "_lose", "by_link")
+    __slots__ = ("_codec", "_dropped", "_gathering", "_lose", "by_link")
 
-    def __init__(self, codec: AmqpConnection, lose: Callable[[Link, AmqpError], None]) -> None:
+    def __init__(
+        self,
+        codec: AmqpConnection,
+        lose: Callable[[Link, AmqpError], None],
+        dropped: Callable[[DeliveryState | None], None],
+    ) -> None:
         self.by_link: dict[Link, Incoming] = {}
         self._codec = codec
         self._lose = lose
+        self._dropped = dropped
         self._gathering: dict[str | None, Incoming] = {}  # by the order of their links
 
     def add(self, made: Incoming) -> None:
@@ -71,11 +82,14 @@ class IncomingLinks:
         """Hand whole messages to their link; those for a link that has just ended are dropped."""
         made = self.by_link.get(event.link)
         if made is None:
+            self._dropped(event.state)
             return
         try:
             self._gather(made)
-            if event.link in self.by_link:  # what was gathered before has not ended it
+            if event.link in self.by_link:
                 made.add(event)
+            else:  # what was gathered before has ended it
+                self._dropped(event.state)
         except AmqpError as error:
             self._lose(event.link, error)
 
@@ -93,10 +107,21 @@ class IncomingLinks:
             for made in gathering.values():
                 made.publish()
 
+    def posting(self, event: Posting) -> None:
+        """Tell a link that a message in a transaction has begun."""
+        made = self.by_link.get(event.link)
+        try:
+            if made is not None:
+                made.post(event.state)
+        except AmqpError as error:
+            self._lose(event.link, error)
+
     def portion(self, event: Portion) -> None:
         """Hand a part of a large message to its link."""
         self.publish()
         made = self.by_link.get(event.link)
+        if made is None:
+            self._dropped(event.state)
         try:
             if made is not None:
                 made.add_portion(event)

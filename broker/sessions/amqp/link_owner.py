@@ -45,13 +45,16 @@ class LinkOwner(BaseSession):
         self.access = tick.engine.security.access(NOT_LOGGED_IN, "")
         self.origin = connection_id
         self.container = ""
-        self.incoming = IncomingLinks(codec, self.lose)
-        self.outgoing = OutgoingLinks(self, self.lose)
+        self.incoming = IncomingLinks(codec, self.lose, self.dropped)
+        self.outgoing = OutgoingLinks(self, self.lose, self.dropped)
         self.answers: Confirmations[Answer] = Confirmations(tick.engine, send)
 
     @abstractmethod
     def transaction(self, txn_id: bytes) -> OpenTransaction:
         """Return an open transaction.  Raises AmqpError."""
+
+    def dropped(self, state: DeliveryState | None) -> None:
+        """Note that a message, or the state of deliveries, came when its link had ended, and has no effect."""
 
     @abstractmethod
     def proceed(self) -> None:

@@ -12,6 +12,7 @@ from broker.sessions.base import BaseSession
 from protocols.amqp.errors import AmqpError
 from protocols.amqp.events import Credit, Dispositions, WindowOpened
 from protocols.amqp.link import Link
+from protocols.amqp.performatives import DeliveryState
 from protocols.amqp.sender import Sender
 
 
@@ -44,18 +45,25 @@ class Outgoing(Protocol):
 
 
 class OutgoingLinks:
-    """The sending links of one connection; `lose` ends a link that violates a rule.
+    """The sending links of one connection; `lose` ends a link that violates a rule, `dropped` hears of states that come
+    after that.
 
     `pulling` are the links that send large messages, in turn a piece each.
     """
 
-    __slots__ = ("_draining", "_lose", "_owner", "_sending", "by_link", "pulling")
+    __slots__ = ("_draining", "_dropped", "_lose", "_owner", "_sending", "by_link", "pulling")
 
-    def __init__(self, owner: BaseSession, lose: Callable[[Link, AmqpError], None]) -> None:
+    def __init__(
+        self,
+        owner: BaseSession,
+        lose: Callable[[Link, AmqpError], None],
+        dropped: Callable[[DeliveryState | None], None],
+    ) -> None:
         self.by_link: dict[Link, Outgoing] = {}
         self.pulling: dict[Outgoing, None] = {}
         self._owner = owner
         self._lose = lose
+        self._dropped = dropped
         self._draining: dict[Outgoing, int] = {}  # and the tick of the request
         self._sending: dict[Outgoing, None] = {}  # settled deliveries count as consumed once they are flushed
 
@@ -94,11 +102,13 @@ class OutgoingLinks:
     def dispositions(self, event: Dispositions) -> None:
         """Pass the outcome of deliveries to their link."""
         made = self.by_link.get(event.link)
-        if made is not None:
-            try:
-                made.settle(event)
-            except AmqpError as error:
-                self._lose(event.link, error)
+        if made is None:
+            self._dropped(event.state)
+            return
+        try:
+            made.settle(event)
+        except AmqpError as error:
+            self._lose(event.link, error)
 
     def sent(self, made: Outgoing, nbytes: int) -> None:
         """Note that messages of a link are sent with this tick."""

@@ -29,7 +29,7 @@ from protocols.amqp.errors import INVALID_FIELD, UNAUTHORIZED_ACCESS, AmqpError,
 from protocols.amqp.events import Attached, Began, Refused, Withdrawn
 from protocols.amqp.limits import Limits
 from protocols.amqp.link import Link
-from protocols.amqp.performatives import Error, Open, SaslInit, SaslResponse
+from protocols.amqp.performatives import DeliveryState, Error, Open, SaslInit, SaslResponse, TransactionalState
 from protocols.amqp.session import Session
 
 #: The shortest idle-time-out accepted from a peer (part 2, 2.4.5), in ms: two checks of the network's timers.
@@ -154,6 +154,10 @@ class AmqpSession(AmqpEndpoint):
         assert self._attacher is not None, "the connection is open"
         self._attacher.release(link, closed=closed, detached=detached)
 
+    def dropped(self, state: DeliveryState | None) -> None:
+        if isinstance(state, TransactionalState):
+            self._transactions.let_only_roll_back(state.txn_id)
+
     def transaction(self, txn_id: bytes) -> OpenTransaction:
         return self._transactions.find(txn_id)
 
@@ -166,5 +170,5 @@ _HANDLERS: Final[Handlers] = {
     Began: lambda _, event: event.session.send_begin(),
     Attached: AmqpSession._on_attached,
     Refused: AmqpSession._on_refused,
-    Withdrawn: lambda session, event: session._transactions.let_only_roll_back(event.state.txn_id),
+    Withdrawn: lambda session, event: session.dropped(event.state),
 }

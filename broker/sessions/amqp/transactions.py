@@ -30,7 +30,7 @@ class OpenTransaction:
     """A declared transaction.
 
     `refused`: why it can no longer be committed; `unsettled`: the deliveries, by session and ids, which the broker
-    settles with their outcome once it is committed.
+    settles with their outcome once it is committed; `postings`: the links on which a message of it is arriving.
     """
 
     id: bytes
@@ -38,6 +38,12 @@ class OpenTransaction:
     coordinator: Receiver
     refused: Error | None = None
     unsettled: list[tuple[Channel, Sequence[int], Outcome]] = field(default_factory=list)
+    postings: set[object] = field(default_factory=set)
+
+    def let_only_roll_back(self) -> None:
+        """Refuse to commit: a message or an outcome of it is lost."""
+        if self.refused is None:
+            self.refused = rollback_only(Error(ILLEGAL_STATE, "A message or an outcome came when its link had ended."))
 
 
 class Transactions:
@@ -57,12 +63,15 @@ class Transactions:
         return found
 
     def let_only_roll_back(self, txn_id: bytes) -> None:
-        """Let a transaction, if it is open, only roll back: it was to settle deliveries that have been returned."""
+        """Let a transaction, if it is open, only roll back: a part of it came when its link had ended."""
         found = self._open.get(txn_id)
-        if found is not None and found.refused is None:
-            found.refused = rollback_only(
-                Error(ILLEGAL_STATE, "An outcome came when the link of the delivery had ended.")
-            )
+        if found is not None:
+            found.let_only_roll_back()
+
+    def is_partial(self, txn_id: bytes) -> bool:
+        """Whether a message of a transaction has not arrived completely."""
+        found = self._open.get(txn_id)
+        return found is not None and bool(found.postings)
 
     def declare(self, coordinator: Receiver) -> DeliveryState:
         """Begin a transaction.  Returns its id, or a rejection."""

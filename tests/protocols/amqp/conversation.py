@@ -20,9 +20,11 @@ from protocols.amqp.events import (
     Ended,
     Event,
     LinkFailed,
+    Posting,
     SessionFailed,
     Transfers,
     WindowOpened,
+    Withdrawn,
 )
 from protocols.amqp.frames import AMQP_HEADER, SASL_HEADER, TYPE_SASL, frame
 from protocols.amqp.limits import Limits
@@ -109,7 +111,9 @@ def answer(codec: AmqpConnection, event: Event) -> None:
         case Close():
             codec.send_close()
         case _:
-            assert isinstance(event, Connected | Aborted | Available | Dispositions | WindowOpened)
+            assert isinstance(
+                event, Connected | Aborted | Available | Dispositions | Posting | WindowOpened | Withdrawn
+            )
 
 
 def bounded(codec: AmqpConnection, read_bytes: int) -> None:

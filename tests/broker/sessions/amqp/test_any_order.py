@@ -21,10 +21,11 @@ NAMES = ("a", "b", "full", "relay")
 
 @dataclass(slots=True)
 class Begun:
-    """A message of which frames are still to be sent."""
+    """A message of which frames are still to be sent, perhaps in a transaction."""
 
     id: int
     rest: bytes
+    tx: bytes | None
 
 
 class Producer:
@@ -70,7 +71,8 @@ class Producer:
         elif chance < 0.98:
             self.flush()
             for tx in self._transactions[:1]:
-                self.client.discharge(self._coordinator, tx, fail=chance < 0.94)
+                partial = any(begun.tx == tx for begun in self._begun.values())  # must not commit (part 4, 4.4.1)
+                self.client.discharge(self._coordinator, tx, fail=chance < 0.94 or partial)
             self._transactions = self._transactions[1:]
         else:
             self.flush()
@@ -84,7 +86,7 @@ class Producer:
             to = random.choice(("queue://a", "queue://full", "queue://#")) if name == "relay" else name
             body = "x" * random.choice((0, 900, 3_000, 30_000))
             tx = random.choice((*self._transactions, None, None, b"none" if random.random() < 0.1 else None))
-            begun = Begun(link.session.next_delivery_id, message(body, properties=Properties(to=to)))
+            begun = Begun(link.session.next_delivery_id, message(body, properties=Properties(to=to)), tx)
             link.session.next_delivery_id += 1
             state = None if tx is None else TransactionalState(tx)
             transfer = Transfer(link.handle, begun.id, begun.id.to_bytes(4), 0, random.random() < 0.2, state=state)
