@@ -29,6 +29,9 @@ _SHAPES_MAX: Final = 256
 #: The states of sessions whose BEGIN the peer has not answered.
 _BEGUN: Final = (SessionState.BEGIN_SENT, SessionState.WITHDRAWN)
 
+#: The states of sessions that the peer has ended, and the session layer has not yet.
+_LEFT: Final = (SessionState.LEFT, SessionState.END_RCVD)
+
 
 class Channels:
     """The channels of one connection; `highest` is the peer's channel-max."""
@@ -48,10 +51,17 @@ class Channels:
         """The sessions that the peer has begun."""
         return list(self._incoming.values())
 
-    def new(self) -> Session:
-        """Make a session on the lowest free channel.  Raises AmqpError if the peer's channel-max is exceeded."""
-        outgoing = self._outgoing
-        channel = next(n for n in range(len(outgoing) + 1) if n not in outgoing or outgoing[n].released)
+    def new(self, *, left: bool = False) -> Session:
+        """Make a session on the lowest free channel.  Raises AmqpError if the peer's channel-max is exceeded.
+
+        With `left`, the channel of a session that the peer has ended is free: the session layer answers that first.
+        """
+        outgoing, gone = self._outgoing, _LEFT if left else ()
+        channel = next(
+            n
+            for n in range(len(outgoing) + 1)
+            if n not in outgoing or outgoing[n].released or outgoing[n].state in gone
+        )
         if channel > self.highest:
             raise connection_error(NOT_ALLOWED, f"begin: the peer takes channels up to {self.highest}.")
         session = outgoing[channel] = Session(self._transport, channel)
@@ -62,7 +72,7 @@ class Channels:
         if channel in self._incoming:
             raise connection_error(NOT_ALLOWED, f"begin: the session on channel {channel} has not ended.")
         remote = begin.remote_channel
-        session = self.new() if remote is None else self._outgoing.get(remote)
+        session = self.new(left=True) if remote is None else self._outgoing.get(remote)
         if session is None or (remote is not None and session.state not in _BEGUN):
             raise connection_error(NOT_ALLOWED, f"begin: no session was begun on channel {remote}.")
         session.receive_begin(begin, channel, events)

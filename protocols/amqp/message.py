@@ -127,6 +127,12 @@ class Message:
         return self._spans.get(code)
 
     @property
+    def properties_at(self) -> int:
+        """Where the value of the properties begins; 0 without them.  Raises DecodeError."""
+        found = self._span(PROPERTIES)
+        return 0 if found is None else found[1]
+
+    @property
     def bare_at(self) -> int:
         """Where the bare message begins: from this byte on it must not be changed.  Raises DecodeError."""
         found = self._span(PROPERTIES) or self._span(APPLICATION_PROPERTIES)

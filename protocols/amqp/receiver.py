@@ -8,6 +8,7 @@ from typing import Final
 from protocols.amqp.errors import (
     INVALID_FIELD,
     MESSAGE_SIZE_EXCEEDED,
+    NOT_IMPLEMENTED,
     RESOURCE_LIMIT_EXCEEDED,
     TRANSFER_LIMIT_EXCEEDED,
     connection_error,
@@ -200,6 +201,9 @@ class Receiver(Link):
             raise session_error(INVALID_FIELD, f"transfer: the next delivery-id is {wanted}, not {delivery_id}.")
         if tag is None or len(tag) > TAG_BYTES_MAX:
             raise link_error(INVALID_FIELD, f"transfer: a delivery needs a tag of up to {TAG_BYTES_MAX} bytes.")
+        if transfer.message_format:
+            text = f"transfer: the message-format is 0, that of AMQP, not {transfer.message_format:#x}."
+            raise link_error(NOT_IMPLEMENTED, text)
         if not self._granted:
             raise link_error(TRANSFER_LIMIT_EXCEEDED, f"transfer: the link {shown(self.name)} has no credit.")
         second = transfer.rcv_settle_mode == ReceiverSettleMode.SECOND
@@ -220,9 +224,11 @@ class Receiver(Link):
         if transfer.delivery_id not in (None, first.delivery_id):
             text = f"transfer: delivery {first.delivery_id} has not ended, {transfer.delivery_id} cannot begin."
             raise session_error(INVALID_FIELD, text)
+        if transfer.delivery_tag not in (None, first.delivery_tag):
+            raise link_error(INVALID_FIELD, "transfer: a delivery has one delivery-tag.")
         if self._settled and transfer.settled is False:
             raise link_error(INVALID_FIELD, "transfer: a delivery that is settled stays so.")
-        if transfer.message_format not in (None, first.message_format or 0):
+        if transfer.message_format:
             raise link_error(INVALID_FIELD, "transfer: a delivery has one message-format.")
         if transfer.state is not None:
             first.state = transfer.state

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocols.amqp.errors import DecodeError
 from protocols.amqp.message import (
     APPLICATION_PROPERTIES,
     DATA,
@@ -150,12 +149,7 @@ def _split_with_care(payload: bytes) -> Sections:
     header_end = len(message.section(HEADER))
     annotations_at = header_end + len(message.section(DELIVERY_ANNOTATIONS))
     annotations_end = annotations_at + len(message.section(MESSAGE_ANNOTATIONS))
-    properties_at = 0
-    if message.section(PROPERTIES):
-        if payload[bare_at + 1] != _SMALL_ULONG:
-            raise DecodeError(bare_at, "properties have the descriptor smallulong 115")
-        properties_at = bare_at + 3
-    return header_end, annotations_at, annotations_end, properties_at, bare_at, body_at
+    return header_end, annotations_at, annotations_end, message.properties_at, bare_at, body_at
 
 
 def has_property(payload: bytes, at: int, *numbers: int) -> bool:

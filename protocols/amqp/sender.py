@@ -92,12 +92,14 @@ class Sender(SendingLink):
         session = self.session
         if self.credit <= 0 or session.waiting or not self.sends or self.state is not LinkState.ATTACHED:
             return 0
-        if self.streaming is not None:
-            return 0
-        assert self.attach is not None
-        if self.attach.incomplete_unsettled:
+        if self.streaming is not None or self.resumes_only:
             return 0
         return min(self.credit, session.remote_incoming_window, session.outgoing.room(session.next_delivery_id))
+
+    @property
+    def resumes_only(self) -> bool:
+        """Whether the receiver takes no new messages: it has not listed all unsettled ones (2.7.3)."""
+        return self.attach is not None and self.attach.incomplete_unsettled
 
     @property
     def message_bytes_max(self) -> int | None:

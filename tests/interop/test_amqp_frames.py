@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from tests.support.amqp_wire import (
+    NULL,
+    STYLES,
     WireClient,
     binary,
+    boolean,
     composite,
     described,
     discharge,
+    listed,
     mapped,
     message,
     section,
+    split,
     string,
     symbol,
+    uint,
+    ulong,
 )
 from tests.support.daemon import DaemonProcess
 
@@ -213,3 +220,114 @@ def test_requests_that_are_sent_settled(broker: DaemonProcess, client: WireClien
     """4.2: the coordinator should detach, since the client could not learn its transaction's id."""
     client.transfer(0, section(0x77, composite("declare")), 9, settled=True)
     assert client.next("detach").condition == "amqp:not-allowed"
+
+
+# -- sessions and links ------------------------------------------------------------------------------------------------
+
+
+def test_a_session_behind_the_end_of_the_only_one(broker: DaemonProcess) -> None:
+    """2.7.1, channel-max 0: there is one channel, which is free for the peer's next BEGIN once it has sent END."""
+    with WireClient(broker.ports["amqp"], channel_max=0) as client:
+        fields = {"next_outgoing_id": 0, "incoming_window": 9, "outgoing_window": 9}
+        begin, end = client.made("begin", **fields), client.made("end")
+        client.raw(begin + end + begin + end + begin)
+        for _ in range(2):
+            assert (client.next("begin").channel, client.next("end").channel) == (0, 0)
+        assert client.next("begin").channel == 0
+        client.sender("queue://one-channel")
+        client.transfer(0, message("1"))
+        assert client.outcome(0) == "accepted"
+
+
+def test_draining_a_link_whose_unsettled_map_is_incomplete(broker: DaemonProcess, client: WireClient) -> None:
+    """2.7.3: it may get nothing new, so all its credit is used up at once."""
+    client.sender("queue://incomplete")
+    client.transfer(0, message("1"))
+    client.outcome(0)
+    client.receiver("queue://incomplete", unsettled=mapped({binary(b"t"): NULL}), incomplete_unsettled=True)
+    client.credit(5, drain=True)
+    drained = client.next("flow")
+    assert (drained["link-credit"], drained["delivery-count"], drained["drain"]) == (0, 5, True)
+    client.send("detach", handle=1)
+    client.next("detach")
+    client.receiver("queue://incomplete", credit=1)
+    assert len(client.received(1)) == 1
+
+
+# -- messages ----------------------------------------------------------------------------------------------------------
+
+#: What a transfer, or the second frame of a message, must not be: its fields, and the condition of the DETACH.
+WRONG: Final[dict[str, tuple[list[dict[str, Any]], str]]] = {
+    "a message in another format": (
+        [{"delivery_id": 0, "delivery_tag": b"t", "message_format": 0x80013700}],
+        "amqp:not-implemented",
+    ),
+    "another tag in its second frame": (
+        [{"delivery_id": 0, "delivery_tag": b"t", "more": True}, {"delivery_tag": b"u"}],
+        "amqp:invalid-field",
+    ),
+    "a message without a tag": ([{"delivery_id": 0}], "amqp:invalid-field"),
+    "a tag of 33 bytes": ([{"delivery_id": 0, "delivery_tag": bytes(33)}], "amqp:invalid-field"),
+    "settled and then not": (
+        [{"delivery_id": 0, "delivery_tag": b"t", "more": True, "settled": True}, {"settled": False}],
+        "amqp:invalid-field",
+    ),
+    "settled by the receiver second, on a link where it is first": (
+        [{"delivery_id": 0, "delivery_tag": b"t", "rcv_settle_mode": 1}],
+        "amqp:invalid-field",
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_transfer_ends_its_link(broker: DaemonProcess, client: WireClient, wrong: str) -> None:
+    """2.7.5, and 2.8.11 for formats: what is behind one that is unknown, the broker could neither check nor convert."""
+    frames, condition = WRONG[wrong]
+    client.sender("queue://wrong-frames", 0)
+    client.sender("queue://right-frames", 1)
+    halves = split(message("1"), [5] * (len(frames) - 1))
+    for half, fields in zip(halves, frames, strict=True):
+        client.send("transfer", half, handle=0, **fields)
+    client.transfer(1, message("2"), 1)
+    assert client.next("detach").condition == condition
+    assert client.outcome(1) == "accepted"
+    assert broker.queue("wrong-frames")["messages"] == 0
+    broker.await_log(f"condition={condition}")
+
+
+#: Sections in rare encodings, with what goes out as it came in: of the annotations only what is not addressed to us.
+_PROPERTIES: Final = listed(string("id"), binary(b"me"), NULL, string("subject", wide=True), wide=True)
+BARE: Final = {
+    "properties with a long descriptor": described(ulong(0x73, wide=True), _PROPERTIES) + section(0x77, string("x")),
+    "properties named by a symbol": described(symbol("amqp:properties:list"), _PROPERTIES) + section(0x77, NULL),
+    "everything named by symbols": described(symbol("amqp:properties:list"), listed(ulong(7), wide=True))
+    + described(symbol("amqp:application-properties:map", wide=True), mapped({string("a"): boolean(1, wide=True)}))
+    + described(symbol("amqp:data:binary"), binary(b"x", wide=True)) * 2
+    + described(symbol("amqp:footer:map"), mapped({symbol("x-f"): uint(5, wide=True)}, wide=True)),
+    "described values nobody knows": section(0x77, described(symbol("a:b"), listed(described(ulong(1 << 40), NULL)))),
+    "sequences": section(0x76, listed()) + section(0x76, listed(uint(0), uint(0, wide=True), wide=True)),
+    "a footer only": section(0x78, mapped({symbol("x-sum"): binary(b"\1\2", wide=True)})),
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("name", BARE)
+def test_a_bare_message_goes_out_as_it_came_in(broker: DaemonProcess, name: str, style: str) -> None:
+    """Part 3, 3.2: from the properties on, nothing changes.  The frames around it are in each encoding."""
+    header = described(symbol("amqp:header:list"), listed(boolean(1, wide=True), wide=True))
+    payload = header + section(0x71, mapped({symbol("x-d"): NULL}, wide=True)) + BARE[name]
+    with WireClient(broker.ports["amqp"], STYLES[style], max_frame_size=512) as client:
+        client.begin()
+        client.sender("queue://bare")
+        parts = [payload[at : at + 1] for at in range(len(payload))]
+        for at, part in enumerate(parts):
+            client.transfer(0 if at == 0 else None, part, tag=b"t" if at == 0 else None, more=at + 1 < len(parts))
+        assert client.outcome(0) == "accepted"
+        client.receiver("queue://bare", credit=1)
+        [got] = client.received(1)
+        assert got[got.index(b"\x00\x53\x70") + 5 + got[4] :] == BARE[name]
+        client.send("disposition", role=True, first=0, settled=True, state=client.style.composite("accepted"))
+        client.send("close")
+        client.next("close")
+    assert broker.queue("bare")["messages"] == 0

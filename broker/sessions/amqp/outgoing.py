@@ -106,7 +106,7 @@ class OutgoingLink:
 
     def _kept_back(self) -> bool:
         """Whether there are messages and credit, and only the session's window or the socket has no room."""
-        if not self.link.credit or (self.link.room and not self._owner.window.paused):
+        if not self.link.credit or (self.link.room and not self._owner.window.paused) or self.link.resumes_only:
             return False
         queue = self.attached.queue
         return not queue.stopped and (queue.ready_for([self.attached]) > 0 or queue.paged > 0)
