@@ -174,7 +174,10 @@ class _Terminated(KeyboardInterrupt):
 
 @contextmanager
 def terminated_in_order() -> Iterator[None]:
-    """Make SIGTERM end the block like Ctrl-C, so that nothing is left behind.  A second one ends it at once."""
+    """Make SIGTERM end the block like Ctrl-C, so that nothing is left behind.  A second one ends it at once.
+
+    Either ends the process with the status that shells show for it.
+    """
 
     def end(number: int, frame: FrameType | None) -> None:
         signal.signal(number, signal.SIG_DFL)
@@ -188,6 +191,8 @@ def terminated_in_order() -> Iterator[None]:
         yield
     except _Terminated:
         raise SystemExit(128 + signal.SIGTERM) from None
+    except KeyboardInterrupt:
+        raise SystemExit(128 + signal.SIGINT) from None
     finally:
         signal.signal(signal.SIGTERM, before)
 

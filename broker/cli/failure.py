@@ -20,6 +20,7 @@ DENIED: Final = ExitStatus.DENIED
 PARTIAL: Final = ExitStatus.PARTIAL
 NO_JOURNAL: Final = ExitStatus.NO_JOURNAL
 DAMAGED: Final = ExitStatus.DAMAGED
+INTERRUPTED: Final = ExitStatus.INTERRUPTED
 
 
 class Failure(click.ClickException):
@@ -34,11 +35,18 @@ class Failure(click.ClickException):
         click.echo(f"bartleby: {self.message}", err=True, file=file)
 
 
+def is_interrupt(error: BaseException) -> bool:
+    """Whether a command ends because of Ctrl-C, of which click makes an Abort at a prompt."""
+    return isinstance(error, KeyboardInterrupt) or isinstance(error.__context__, KeyboardInterrupt)
+
+
 def confirm(question: str, done: str) -> None:
     """Ask at the terminal; raise Failure, "nothing was `done`", if the answer is no or there is no terminal."""
     try:
         agreed = click.confirm(question, err=True)
-    except click.Abort:  # no terminal
+    except click.Abort as error:
+        if is_interrupt(error):
+            raise
         raise Failure(USAGE, f"nothing was {done}: there is no terminal to ask on, so give --yes") from None
     if not agreed:
         raise Failure(CHECK_FAILED, f"nothing was {done}")

@@ -10,12 +10,12 @@ import contextlib
 import io
 import sys
 from importlib import import_module
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
 from broker.build import VERSION_SHOWN
-from broker.cli.failure import CHECK_FAILED
+from broker.cli.failure import CHECK_FAILED, INTERRUPTED, is_interrupt
 
 
 class Place(NamedTuple):
@@ -81,6 +81,14 @@ PLACES: Final = {
 
 class _Commands(click.Group):
     """A group whose commands are imported when they are called (click's documentation, Lazily Loading Subcommands)."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (KeyboardInterrupt, click.Abort) as error:
+            if is_interrupt(error):
+                ctx.exit(INTERRUPTED)
+            raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*super().list_commands(ctx), *PLACES})

@@ -22,7 +22,7 @@ from urllib.request import HTTPSHandler, OpenerDirector, ProxyHandler, Request, 
 
 import click
 
-from broker.cli.failure import CHECK_FAILED, DENIED, PARTIAL, UNREACHABLE, USAGE, Failure
+from broker.cli.failure import CHECK_FAILED, DENIED, PARTIAL, UNREACHABLE, USAGE, Failure, is_interrupt
 from broker.cli.output import output_option
 from broker.cli.settings import broker_options, data_directory, together
 from broker.management.runtime import OPERATOR_HEADER, NotRunning, Runtime, read_runtime_file, read_token
@@ -273,7 +273,9 @@ def _login(url: str, user: str) -> str:
     if password is None:
         try:
             password = click.prompt(f"Password of {user}", hide_input=True, err=True)
-        except click.Abort:  # no terminal
+        except click.Abort as error:
+            if is_interrupt(error):
+                raise
             raise Failure(USAGE, f"there is no terminal to ask for a password: set {PASSWORD_VARIABLE}") from None
     try:
         return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from broker.cli.failure import CHECK_FAILED, DAMAGED, NO_JOURNAL, USAGE, Failure
+from broker.cli.failure import CHECK_FAILED, DAMAGED, NO_JOURNAL, USAGE, Failure, confirm
 from broker.cli.output import print_table, shown
 from broker.cli.owner import left_to_owner
 from broker.cli.settings import journal_there
@@ -53,7 +53,7 @@ def repair(directory: Path, backup: Path | None, dry_run: bool, yes: bool) -> No
         if target.exists():
             raise Failure(USAGE, f"{target} exists: name another directory with --backup")
         if not yes:
-            click.confirm(f"Copy the replaced files to {target} and repair {journal}?", abort=True)
+            confirm(f"Copy the replaced files to {target} and repair {journal}?", "repaired")
         with left_to_owner(journal):
             repairing.apply(files, str(journal), plan, str(target))
     except repairing.CannotRepair as wrong:

@@ -23,6 +23,7 @@ class ExitStatus(IntEnum):
     FAULT = 70  # EX_SOFTWARE
     DISK_FAILED = 74  # EX_IOERR
     IN_USE = 75  # EX_TEMPFAIL
+    INTERRUPTED = 130  # 128 + SIGINT
 
     @property
     def word(self) -> str:
@@ -82,4 +83,5 @@ TEXTS = {
         "`run`: another broker uses the data directory.",
         "Stop that process, which `start.locked` in the log names, or give this broker a directory of its own.",
     ),
+    ExitStatus.INTERRUPTED: Text("The command was interrupted (Ctrl-C)."),
 }
