@@ -111,9 +111,14 @@ class ClientSubscription:
         return None if self.consumer is None or self.consumer.closed else self.consumer
 
     @property
+    def reliable(self) -> bool:
+        """Whether messages that it has are sent until they are acknowledged."""
+        return self.qos > 0
+
+    @property
     def stays(self) -> bool:
         """Whether its consumer stays while the client is away, so that nothing is lost."""
-        return self.qos > 0 and not self.borrowed
+        return self.reliable and not self.borrowed
 
     @property
     def origin(self) -> str:

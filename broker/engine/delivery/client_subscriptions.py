@@ -50,8 +50,8 @@ class ClientSubscriptions:
         request = SubscribeRequest(
             full_name or pattern,
             no_local=subscription.origin,
-            ack_mode=AckMode.INDIVIDUAL if subscription.qos else AckMode.AUTO,
-            counted=subscription.qos > 0,
+            ack_mode=AckMode.INDIVIDUAL if subscription.reliable else AckMode.AUTO,
+            counted=subscription.reliable,
             client_id=client.id,
             remote=client.remote,
             user=client.access.user,
@@ -60,7 +60,7 @@ class ClientSubscriptions:
         )
         existing = state.queues.get(subscription.name)
         if not subscription.borrowed:
-            durable = subscription.shared or (client.lasting and subscription.qos > 0)
+            durable = subscription.shared or (client.lasting and subscription.reliable)
             request = replace(
                 request,
                 routing_type=RoutingType.MULTICAST,
@@ -117,7 +117,7 @@ class ClientSubscriptions:
         consumer, state = subscription.attached, self._state
         queue = state.queues.get(subscription.name)
         # With QoS 0 it has no queue without a consumer: one of its name is another subscriber's.
-        durable = queue is not None and queue.durable and subscription.qos > 0
+        durable = queue is not None and queue.durable and subscription.reliable
         if subscription.shared or subscription.borrowed:
             if consumer is not None and not finishing:
                 self._consumers.close(consumer, redelivery.INTERRUPTED)

@@ -125,7 +125,13 @@ class Deliveries:
 
     def _send(self, sender: Sender, subscription: Subscription, consumer: Consumer, messages: list[Message]) -> None:
         """Send as many messages as the quota allows, and park the rest."""
-        done = sender.send(subscription, consumer, messages)
+        done = 0
+        for asked, part in subscription.divided(messages):
+            many = list(part)
+            sent = sender.send(asked, consumer, many)
+            done += sent
+            if sent < len(many):
+                break
         if done < len(messages):
             self._credit.parked.put_back(consumer, messages[done:])
         self._credit.check()

@@ -231,7 +231,7 @@ class InFlight:
             self.outgoing.restore(packet_id, Sent.RELEASED, None)
         for packet_id, (queue, message) in stored.inflight.items():
             if (queue.id, message.id) in taken:
-                subscription = subscriptions[consumers[queue]]
+                subscription = subscriptions[consumers[queue]].of(message)
                 once = min(published_qos(message), subscription.qos) == 2
                 state = Sent.EXACTLY_ONCE if once else Sent.AT_LEAST_ONCE
                 self.outgoing.restore(packet_id, state, (subscription, message))

@@ -158,7 +158,7 @@ class Subscriptions:
     def _change(self, subscription: Subscription, asked: SubscriptionRequest, identifier: int) -> None:
         consumer = subscription.attached
         if consumer is not None and (consumer.counted or not asked.qos):
-            subscription.ask(asked, identifier)
+            subscription.change(asked, identifier, self._engine.messages.next_id)
             self._engine.subscriptions.change_no_local(subscription)
             return
         # from QoS 0 to more: another consumer, and in a stored session another queue; or its consumer was closed
@@ -182,6 +182,8 @@ class Subscriptions:
         """Attach a consumer to a subscription's queue, which is made if it is missing.  Raises EngineError."""
         named = full_queue_name(self._engine, self._syntax, subscription.filter.pattern)
         consumer = self._engine.subscriptions.attach(subscription, self._deliveries, named)
+        if subscription.former is not None:
+            subscription.former.consumer = consumer
         self._deliveries.add(subscription, consumer)
 
     def queue_of(self, text: str) -> Queue:
@@ -244,7 +246,9 @@ class Subscriptions:
     def leave_all(self) -> None:
         """Disconnect all subscriptions, as the client of a stored session has disconnected."""
         self.finishing.leave()
-        for subscription in list(self):
+        for subscription in self:
+            if not subscription.has_messages:
+                subscription.former = None
             self._leave(subscription)
 
     def _leave(self, subscription: Subscription) -> None:
@@ -254,11 +258,6 @@ class Subscriptions:
             deliveries.forget(consumer)
         elif consumer is not None and subscription.shared:
             deliveries.give_back_at_least_once(consumer)
-            if consumer.unacked and not subscription.qos:  # it was of a higher QoS once
-                self._by_filter[subscription.filter.text] = other = subscription.without_consumer()
-                subscription.qos = 2  # of the messages in flight
-                self.finishing.add(subscription, consumer)
-                subscription, consumer = other, None
         if consumer is not None and not subscription.stays:
             deliveries.remove(consumer)
         self._engine.subscriptions.disconnected(subscription)
@@ -323,6 +322,9 @@ class Subscriptions:
                 filter, int(str(each["qos"])), bool(each["no_local"]), bool(each["retain_as_published"])
             )
             subscription = self._make(asked, int(str(each["identifier"])), str(each.get("queue", "")))
+            former = each.get("former")
+            if isinstance(former, dict):
+                subscription.keep_former(former["qos"], former["below"])
             if each.get("leaving"):
                 if subscription.name in self._engine.queues and self._try_to_attach(subscription):
                     assert subscription.consumer is not None, "it was attached"
@@ -330,7 +332,7 @@ class Subscriptions:
                 continue
             self._by_filter[filter.text] = subscription
             self._engine.subscriptions.join(subscription)
-            if subscription.qos and self._try_to_attach(subscription):
+            if subscription.reliable and self._try_to_attach(subscription):
                 self._leave(subscription)
 
     def settle_restored(self) -> None:

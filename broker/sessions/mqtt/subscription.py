@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import groupby
+
 from broker.engine import Client, ClientSubscription
+from broker.engine.model.message import Message
 from protocols.mqtt.packets import Subscription as SubscriptionRequest
 from protocols.mqtt.properties import SUBSCRIPTION_IDENTIFIER, Properties
 from protocols.mqtt.topics import TopicFilter
 
 
 class Subscription(ClientSubscription):
-    """One topic filter.  `lead` is its subscription identifier, as bytes that go before a message's properties."""
+    """One topic filter.  `lead` is its subscription identifier, as bytes that go before a message's properties.
 
-    __slots__ = ("filter", "identifier", "lead", "own_name", "retain_as_published")
+    `former` is the subscription before its QoS was lowered, which still holds for the messages that it had then: those
+    with ids below `former_below`.  With QoS 0 they would be lost with the connection [MQTT-3.8.4-3].
+    """
+
+    __slots__ = ("filter", "former", "former_below", "identifier", "lead", "own_name", "retain_as_published")
 
     def __init__(self, client: Client, pattern: str, wildcard: bool, share: str | None, filter: TopicFilter) -> None:
         super().__init__(client, pattern, wildcard, share)
@@ -20,6 +28,8 @@ class Subscription(ClientSubscription):
         self.identifier = 0
         self.lead = b""
         self.own_name = ""
+        self.former: Subscription | None = None
+        self.former_below = 0
 
     def ask(self, asked: SubscriptionRequest, identifier: int) -> None:
         """Set the options; `identifier` 0: none."""
@@ -34,12 +44,42 @@ class Subscription(ClientSubscription):
         if queue:
             self.name = self.own_name = queue
 
-    def without_consumer(self) -> Subscription:
-        """Return a copy, for another consumer."""
-        other = Subscription(self.client, self.pattern, self.wildcard, self.share, self.filter)
-        other.ask(SubscriptionRequest(self.filter, self.qos, self.no_local, self.retain_as_published), self.identifier)
-        other.call(self.own_name)
-        return other
+    @property
+    def reliable(self) -> bool:
+        """See ClientSubscription."""
+        return self.qos > 0 or self.former is not None
+
+    @property
+    def has_messages(self) -> bool:
+        """Whether it has messages; of a queue that others consume too, those in flight to its client."""
+        consumer = self.attached
+        if consumer is None:
+            return False
+        return bool(consumer.unacked if self.shared or self.borrowed else consumer.queue.message_count)
+
+    def change(self, asked: SubscriptionRequest, identifier: int, next_id: int) -> None:
+        """Set other options.  If the QoS becomes lower, that applies to messages with ids from `next_id` on."""
+        highest = self.qos if self.former is None else max(self.qos, self.former.qos)
+        self.former = None
+        if asked.qos < highest and self.has_messages:
+            self.keep_former(highest, next_id)
+        self.ask(asked, identifier)
+
+    def keep_former(self, qos: int, below: int) -> None:
+        """Let another QoS hold for messages with ids below a certain one."""
+        self.former = former = Subscription(self.client, self.pattern, self.wildcard, self.share, self.filter)
+        former.ask(SubscriptionRequest(self.filter, qos, self.no_local, self.retain_as_published), self.identifier)
+        former.consumer = self.consumer
+        self.former_below = below
+
+    def of(self, message: Message) -> Subscription:
+        """Return the subscription that holds for a message: this or the former one."""
+        former = self.former
+        return self if former is None or message.id >= self.former_below else former
+
+    def divided(self, messages: list[Message]) -> Iterable[tuple[Subscription, Iterable[Message]]]:
+        """Return the messages in order, each part with the subscription that holds for it."""
+        return ((self, messages),) if self.former is None else groupby(messages, self.of)
 
     def to_json(self) -> dict[str, object]:
         """Return what is stored with the session."""
@@ -50,4 +90,5 @@ class Subscription(ClientSubscription):
             "retain_as_published": self.retain_as_published,
             "identifier": self.identifier,
             **({"queue": self.own_name} if self.own_name else {}),
+            **({"former": {"qos": self.former.qos, "below": self.former_below}} if self.former is not None else {}),
         }

@@ -14,6 +14,7 @@ from protocols.mqtt.packets import Suback, Subscribe, Unsuback, Unsubscribe, Wil
 from protocols.mqtt.properties import (
     MAXIMUM_PACKET_SIZE,
     MESSAGE_EXPIRY_INTERVAL,
+    RECEIVE_MAXIMUM,
     SESSION_EXPIRY_INTERVAL,
     USER_PROPERTY,
     WILL_DELAY_INTERVAL,
@@ -25,7 +26,7 @@ from store.record import encode_json
 from tests.broker.security.verbs import permissions, restrict
 from tests.broker.sessions.mqtt.harness import queues, with_mqtt
 from tests.simulation.world import journal_records
-from tests.support.mqtt_client import greeting, topic_filter, wish
+from tests.support.mqtt_client import Pairs, greeting, topic_filter, wish
 from tests.support.mqtt_world import FOR_EVER, SimCarrier, SimWorld
 from tests.support.sim_broker import configured
 from tests.support.sim_browser import RawPeer
@@ -184,6 +185,52 @@ def test_another_qos_for_a_subscription_survives_with_the_session(sim: SimWorld,
     other.publish("a", b"here", 2)
     assert [message.qos for message in again.take()] == [after]
     assert len(queues(sim)) == 1
+
+
+@pytest.mark.parametrize("end", ["stay", "drop", "stop", "crash"])
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (2, 0), (1, 0)])
+def test_a_lower_qos_holds_for_new_messages_only(sim: SimWorld, before: int, after: int, end: str) -> None:
+    """[MQTT-3.8.4-3]: what waits, or is in flight, is not lost; and with QoS 2 it does not arrive twice."""
+    few: Pairs = [(RECEIVE_MAXIMUM, 2)]
+    client = sim.subscriber("c", "a", qos=before, expiry=100, auto=False, properties=few)
+    other = sim.connect("other")
+    other.post("a", [b"0", b"1", b"2", b"3"], 2)
+    first = [(m.payload, m.qos, m.packet_id) for m in client.take()]
+    assert first == [(b"0", before, 1), (b"1", before, 2)]
+    client.subscribe("a", qos=after)
+    other.publish("a", b"new", 2)
+    if end == "drop":
+        client.drop()
+    elif end != "stay":
+        sim.restart(crash=end == "crash")
+    if end == "stay":
+        client.auto = True
+        client.ack(P.PUBACK if before == 1 else P.PUBREC, 1, 2)
+        rest = client.take()
+    else:
+        client = sim.connect("c", clean=False, expiry=100, properties=few)
+        rest = client.take()
+        assert [(m.payload, m.qos, m.packet_id) for m in rest if m.dup] == first
+    found = {m.payload: m.qos for m in rest if not m.dup}
+    assert found == {b"2": before, b"3": before, b"new": after}
+    client.drop()
+    assert all(not queue.message_count for queue in queues(sim).values())
+    assert len(queues(sim)) == (after > 0), "as if it had always had this QoS"
+
+
+@pytest.mark.parametrize("end", ["drop", "crash"])
+def test_a_lower_qos_and_a_higher_one_again(sim: SimWorld, end: str) -> None:
+    client = sim.subscriber("c", "a", qos=2, expiry=100, auto=False, properties=[(RECEIVE_MAXIMUM, 1)])
+    other = sim.connect("other")
+    for qos, payload in ((0, b"1"), (1, b"2"), (2, b"3")):
+        other.publish("a", payload, 2)
+        client.subscribe("a", qos=qos)
+    if end == "drop":
+        client.drop()
+    else:
+        sim.restart()
+    again = sim.connect("c", clean=False, expiry=100)
+    assert [(m.payload, m.qos) for m in again.take()] == [(b"1", 2), (b"2", 2), (b"3", 2)]
 
 
 def test_no_local_is_changed_without_losing_what_is_in_flight(sim: SimWorld) -> None:
