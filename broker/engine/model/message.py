@@ -149,7 +149,8 @@ class MessageHeader:
     Times are milliseconds since the epoch; `expiration` and `scheduled` are 0 when there is none.  `group` is the
     message group, empty for none; its last message sets `closes_group`.  The messages of one run may be of several
     groups, but not some in groups and others in none.  `attempts` counts deliveries that failed at another broker
-    before the message came here; the queue goes on counting.
+    before the message came here; the queue goes on counting.  `retained`: it also became the retained message of its
+    address, or cleared that one, so that it is not lost if no queue takes it.
     """
 
     __slots__ = (
@@ -164,6 +165,7 @@ class MessageHeader:
         "group",
         "origin",
         "priority",
+        "retained",
         "routing_type",
         "scheduled",
         "timestamp",
@@ -204,6 +206,7 @@ class MessageHeader:
         self.group = group
         self.closes_group = closes_group
         self.attempts = attempts
+        self.retained = False
 
     def __copy__(self) -> MessageHeader:
         return MessageHeader(

@@ -126,7 +126,7 @@ def publish(
             unrouted += left
         elif header.durable:
             unroutable(state, address, left)
-        else:
+        elif not header.retained:
             address.unrouted += len(messages) - routed
             state.unrouted += len(messages) - routed
     address.routed += routed
@@ -162,10 +162,12 @@ def no_queue(address: Address, targets: Targets, messages: list[Message]) -> NoQ
 
 
 def unroutable(state: State, address: Address, messages: list[Message]) -> None:
-    """Count messages that no queue accepted, and drop them by name."""
+    """Count messages that no queue accepted, and drop them by name, unless they are retained."""
+    if not messages or messages[0].header.retained:
+        return
     address.unrouted += len(messages)
     state.unrouted += len(messages)
-    if messages and messages[0].header.durable:
+    if messages[0].header.durable:
         _drop(state, address, RemovalReason.UNROUTABLE, messages)
 
 

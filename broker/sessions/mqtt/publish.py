@@ -218,7 +218,7 @@ class Publisher:
             if send.queue is not None:
                 raise InvalidName(f"a message to the single queue {send.queue.name} cannot be retained")
             producers.check_routed(send)  # a refused message is not retained
-            self._retain(send.address, send.header, head, payload, acknowledged=qos > 0)
+            send.header.retained = self._retain(send.address, send.header, head, payload, acknowledged=qos > 0)
         result = producers.publish([send], producer=self._producer)
         self.blocked |= result.blocked
         result.check()
@@ -244,16 +244,16 @@ class Publisher:
 
     def _retain(
         self, address: Address, header: MessageHeader, head: bytes, payload: Body, *, acknowledged: bool
-    ) -> None:
+    ) -> bool:
         """Retain the last message of a topic, or clear it if it is empty ([MQTT-3.3.1-5] to [MQTT-3.3.1-7]).
 
         A message that cannot be retained still goes to current subscribers, unless its packet is `acknowledged`, and
-        the client thus learns of the refusal.  Raises EngineError.
+        the client thus learns of the refusal.  Returns whether it is done.  Raises EngineError.
         """
         retained = self._engine.retained
         if not payload:
             retained.clear(address.name)
-            return
+            return True
         kept = MessageHeader(
             header.address,
             header.format,
@@ -269,6 +269,8 @@ class Publisher:
         except RetainedFull:
             if acknowledged:
                 raise
+            return False
+        return True
 
     def _target(self, topic: str) -> tuple[str, RoutingType | None]:
         """Return the name of a topic's address and its routing type if it is made, or the full name of a queue.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from store import decode
+from tests.simulation.world import journal_records
 from tests.support.mqtt_client import MqttClient
 from tests.support.mqtt_world import SimWorld
 from tests.support.sim_broker import configured
@@ -22,6 +24,10 @@ def world() -> SimWorld:
 
 def payloads(client: MqttClient) -> list[bytes]:
     return [publish.payload for publish in client.take()]
+
+
+def dropped(sim: SimWorld) -> list[object]:
+    return [record for record in journal_records(sim.broker) if isinstance(record, decode.Dropped)]
 
 
 def test_they_come_in_order_over_several_ticks(world: SimWorld) -> None:
@@ -76,3 +82,24 @@ def test_a_full_address_refuses_what_is_retained_and_the_log_says_so() -> None:
     client.subscribe("u/#", qos=1)
     assert payloads(client) == [b"2"]
     assert [fields["filter"] for code, fields in sim.broker.reports if code == "mqtt.retained_unsent"] == ["t/#"]
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_what_is_kept_for_later_subscribers_is_not_unroutable(qos: int) -> None:
+    sim = SimWorld(configured())
+    client = sim.connect("c")
+    for payload in (b"first", b"second", b"", b""):  # replaced, cleared, and cleared again
+        client.publish("t", payload, qos=qos, retain=True)
+    state = sim.broker.engine._state
+    assert state.unrouted == 0
+    assert not dropped(sim)
+    client.publish("t", b"lost", qos=qos)
+    assert state.unrouted == 1
+    assert len(dropped(sim)) == qos, "messages of QoS 0 have no record"
+
+
+def test_what_cannot_be_kept_is_unroutable() -> None:
+    sim = SimWorld(configured())
+    sim.broker.engine.retained.messages_max = 0
+    sim.connect("c").publish("t", b"lost", retain=True)
+    assert sim.broker.engine._state.unrouted == 1
