@@ -107,9 +107,9 @@ class Producers:
         """
         return destinations.destination(self._state, name, routing_type, access=access, asked=asked, attached=True)
 
-    def full_queue_name(self, addresses: Iterable[str], queue_name: str) -> str:
-        """`address::queue` for the first of these addresses that may have such a queue; empty: none may."""
-        return destinations.full_queue_name(self._state, addresses, queue_name)
+    def full_queue_name(self, addresses: Iterable[str], queue_names: Sequence[str]) -> str:
+        """`address::queue` for the first of these addresses that may have one of these queues; empty: none may."""
+        return destinations.full_queue_name(self._state, addresses, queue_names)
 
     def attach(self, address: Address, sender: AttachedSender) -> None:
         """Notify a sender when the address, or a queue of it, is deleted by name; auto-delete spares the address."""

@@ -6,7 +6,7 @@ for which clients.  Anything created for a request that is then refused is delet
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from broker.engine.model import names
@@ -119,19 +119,20 @@ def _equipped(
     return address
 
 
-def full_queue_name(state: State, addresses: Iterable[str], queue_name: str) -> str:
-    """`address::queue` for the first of these addresses that may have such a queue; empty: none may.
+def full_queue_name(state: State, addresses: Iterable[str], queue_names: Sequence[str]) -> str:
+    """`address::queue` for the first of these addresses that may have one of these queues; empty: none may.
 
-    An address may if it has this queue or is not just a topic: it is anycast too, or was not created automatically.
+    An address has the first of them that exists on it.  It may have the last of them if it is not just a topic: it is
+    anycast too, or was not created automatically.
     """
-    queue = state.queues.get(queue_name)
     for name in addresses:
         address = state.addresses.get(name)
         if address is None:
             continue
+        found = [queue.name for queue in map(state.queues.get, queue_names) if queue and queue.address is address]
         topic = address.auto_created and address.routing_types == {RoutingType.MULTICAST}
-        if not topic or (queue is not None and queue.address is address):
-            return f"{name}{names.FQQN_SEPARATOR}{queue_name}"
+        if found or not topic:
+            return f"{name}{names.FQQN_SEPARATOR}{[*found, queue_names[-1]][0]}"
     return ""
 
 

@@ -25,7 +25,7 @@ from broker.engine.model.names import FQQN_SEPARATOR
 from protocols.mqtt.codes import ReasonCode
 from protocols.mqtt.inflight import RECEIVE_MAXIMUM_DEFAULT
 from protocols.mqtt.properties import REASON_STRING, Properties
-from protocols.mqtt.topics import AddressSyntax
+from protocols.mqtt.topics import SEPARATOR, AddressSyntax
 
 #: The largest keep alive, in seconds (two bytes).
 KEEP_ALIVE_MAX: Final = 0xFFFF
@@ -108,12 +108,13 @@ def refusal(error: EngineError, *, subscribing: bool = False) -> ReasonCode:
 def full_queue_name(engine: Engine, syntax: AddressSyntax, text: str) -> str:
     """Return `address::queue` if a topic or filter is the full name of a queue, else an empty text.
 
-    The address may be written as a topic (`a/b::q`) or as in other protocols (`a.b::q`).
+    Both may be written as topics (`a/b::q/r`) or as in other protocols (`a.b::q.r`).
     """
     written, separator, queue_name = text.partition(FQQN_SEPARATOR)
     if not (separator and written and queue_name):
         return ""
-    return engine.producers.full_queue_name((syntax.to_address(written), written), queue_name)
+    queue_names = (queue_name, syntax.to_address(queue_name)) if SEPARATOR in queue_name else (queue_name,)
+    return engine.producers.full_queue_name((syntax.to_address(written), written), queue_names)
 
 
 def reason_words(code: int, properties: Properties) -> str:

@@ -641,14 +641,33 @@ def test_a_full_name_without_a_queue() -> None:
     """Where the address is no mere topic: made, if queues may be; else refused with the reason."""
     sim = sharded()
     client = sim.connect("c")
-    assert client.subscribe("address.foo::new", qos=1) == [1]
-    assert queues(sim)["new"].address.name == "address.foo"
+    assert client.subscribe("address.foo::new", "address.foo::new/er", qos=1) == [1, 1]
+    assert [queues(sim)[name].address.name for name in ("new", "new.er")] == ["address.foo"] * 2
     sim = SimWorld(configured({"match": "address.foo", "auto-create-queues": False}, addresses=SHARDED))
     client, old = sim.connect("c"), sim.connect("o", version=V311)
     assert client.subscribe("address.foo::new", "address.foo::q1::q2", "address/foo", qos=1) == [0x8F, 0x8F, 1]
     assert old.subscribe("address.foo::new", qos=1) == [0x80]
     assert client.publish("address.foo::new", b"x", 1)
     assert client.replies(P.PUBACK)[-1][1] == 0x83
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_the_queue_of_a_full_name_may_be_written_as_a_topic(declared: bool) -> None:
+    """ActiveMQ Artemis takes it in no other way; a queue of just that name goes first."""
+    jobs = {"jobs": AddressSection(queues={"jobs.eu": MULTICAST})}
+    sim = SimWorld(configured(addresses=jobs if declared else {}))
+    if not declared:
+        sim.broker.subscriber("jobs::jobs.eu", **{"subscription-type": "MULTICAST"}).drop()
+    client = sim.connect("c")
+    client.publish("jobs::jobs/eu", b"1", 1)
+    assert client.replies(P.PUBACK)[-1][1] == 0
+    assert queues(sim)["jobs.eu"].message_count == 1
+    assert client.subscribe("jobs::jobs/eu", qos=1) == [1]
+    assert client.payloads() == [b"1"]
+    sim.broker.connect().confirmed("jobs::jobs/eu", b"2")
+    assert client.payloads() == []
+    client.publish("jobs::jobs/eu", b"3", 1)
+    assert queues(sim)["jobs/eu"].message_count == 2
 
 
 def test_an_anycast_address_with_several_queues_names_them() -> None:
