@@ -139,7 +139,7 @@ class UserGate:
         policy = self.peers.policy
         tokens = policy.tokens
         if tokens is None or self._tokens_waiting >= HASHES_WAITING_MAX:
-            self._refuse_unchecked(peer, name, "too many logins at once", then)
+            self.refuse(peer, name, "too many logins at once", then)
             return
         self._tokens_waiting += 1
         version = self.version
@@ -154,7 +154,7 @@ class UserGate:
                 self._refuse(peer, name, f"token: {found}", then)
             elif isinstance(found, BaseException):
                 self._fail(found)
-                self._refuse_unchecked(peer, name, _FAULT, then)
+                self.refuse(peer, name, _FAULT, then)
             elif name not in ("", found.user):
                 self._refuse(peer, name, "the token belongs to another user", then)
             else:
@@ -168,7 +168,7 @@ class UserGate:
         self._asking.add(peer)
         wait = self._throttle.reserve(peer.origin)
         if wait is None:
-            self._refuse_unchecked(peer, name, "too many failed logins", then)
+            self.refuse(peer, name, "too many failed logins", then)
         elif wait:
             self._runner.later(wait, attempt)
         else:
@@ -180,21 +180,20 @@ class UserGate:
 
         def checked(right: bool | None) -> None:
             if right is None:
-                self._refuse_unchecked(peer, name, _FAULT, then)
+                self.refuse(peer, name, _FAULT, then)
             elif right:
                 self._let_in(peer, name, lambda stored: stored.password == hash, then, "password")
             else:
                 self._refuse(peer, name, "wrong password" if hash else "no such user, or none with a password", then)
 
         if not self._passwords.check(name, password, hash, checked):
-            self._refuse_unchecked(peer, name, "too many logins at once", then)
+            self.refuse(peer, name, "too many logins at once", then)
 
     def _fail(self, fault: BaseException) -> None:
         """Report that a password or a token could not be checked, by a fault of the broker."""
         self._report("login.failed", error=f"{type(fault).__name__}: {fault}")
 
-    def _refuse_unchecked(self, peer: Peer, name: str, reason: str, then: Then) -> None:
-        """Refuse a login that was not checked.  It does not count as failed: the origin is not slowed."""
+    def refuse(self, peer: Peer, name: str, reason: str, then: Then) -> None:
         self._report("login.refused", remote=peer.remote, user=name, reason=reason)
         then(None)
 

@@ -106,6 +106,9 @@ class Gate(Protocol):
     def bearer(self, peer: Peer, name: str, token: bytes, then: Then) -> None:
         """Log in with a token; `name`, unless empty, must be its user."""
 
+    def refuse(self, peer: Peer, name: str, reason: str, then: Then) -> None:
+        """Refuse a login that was not checked.  It does not count as failed: the origin is not slowed."""
+
     def left(self, peer: Peer) -> None:
         """Forget a peer that has disconnected."""
 

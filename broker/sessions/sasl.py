@@ -55,10 +55,6 @@ Answer = Challenge | Granted | Refused
 Then = Callable[[Answer], None]
 
 
-class LoginRefused(Exception):
-    """The client chose a mechanism that is not offered."""
-
-
 class Exchange(ABC):
     """One login."""
 
@@ -72,12 +68,21 @@ class Exchange(ABC):
 
 
 def begin(mechanism: str, gate: Gate, peer: Peer) -> Exchange:
-    """Start the server's side of a login with one of the gate's mechanisms.  Raises LoginRefused."""
+    """Start the server's side of a login, which is refused if the gate does not offer its mechanism."""
     if mechanism not in gate.mechanisms(peer):
-        raise LoginRefused(f"the mechanism {mechanism[:40]!r} is not offered")
+        return _NotOffered(mechanism, gate, peer)
     if mechanism in SCRAMS:
         return _Scram(mechanism, gate, peer)
     return _ONE_MESSAGE[mechanism](gate, peer)
+
+
+class _NotOffered(Exchange):
+    def __init__(self, mechanism: str, gate: Gate, peer: Peer) -> None:
+        super().__init__(gate, peer)
+        self._reason = f"the mechanism {mechanism[:40]!r} is not offered"
+
+    def step(self, message: bytes, then: Then) -> None:
+        self._gate.refuse(self._peer, "", self._reason, lambda _: then(REFUSED))
 
 
 class _Anonymous(Exchange):

@@ -39,11 +39,7 @@ class Login:
         """Answer the peer, now or later."""
         message = (event.initial_response or b"") if isinstance(event, SaslInit) else event.response
         if isinstance(event, SaslInit):
-            try:
-                self._exchange = sasl.begin(event.mechanism, self._gate, self._peer)
-            except sasl.LoginRefused:
-                self._answer(sasl.REFUSED)
-                return
+            self._exchange = sasl.begin(event.mechanism, self._gate, self._peer)
         assert self._exchange is not None, "a response follows an init"
         self._stepping = True
         self._exchange.step(message, self._reading.until(LOGIN, self._answer))
