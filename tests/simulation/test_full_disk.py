@@ -10,7 +10,7 @@ from broker.engine.delivery.redelivery import CLOSED
 from broker.engine.model.errors import DiskFull
 from broker.engine.model.message import RoutingType
 from broker.engine.model.task import Task, TaskKind, TaskRequest, TaskState, TaskVerb
-from tests.broker.engine.engine_harness import Bench, EngineBroker, fill
+from tests.broker.engine.engine_harness import Bench, EngineBroker, Taker, fill
 from tests.simulation.world import check_counters, small
 from tests.support.sim_files import SimFiles
 
@@ -102,6 +102,49 @@ def test_messages_expire(segment_bytes: int, free: bool, settings: dict[str, obj
     heal(again)
     assert again.queue("q").message_count == 0
     assert again.bodies("full") == bench.bodies("full")
+
+
+@pytest.mark.parametrize("kept", [{}, {"max-size-bytes": 20_000, "address-full-policy": "PAGE"}])
+@everywhere
+def test_expired_messages_find_no_room_at_their_expiry_address(segment_bytes: int, kept: dict[str, object]) -> None:
+    bench = scene(segment_bytes, {"match": "q", "expiry-address": "expired", **kept}, free=False, expiration=60_000)
+    bench.broker.advance(60_000)
+    for _ in range(4):
+        bench.broker.advance(10_000)
+        lives(bench)
+    assert bench.queue("q").message_count
+    assert len(bench.broker.reported("move.disk_full")) == 1, "once"
+    assert bench.take("q").take() == [], "what has expired is not delivered"
+    again = killed(bench)
+    lives(again)
+    heal(again)
+    assert again.queue("q").message_count == 0
+    assert again.queue("expired").message_count == MANY
+
+
+def nack_all(bench: Bench, taker: Taker) -> None:
+    """Nack what was taken."""
+    taken = taker.taken.copy()
+    taker.taken.clear()
+    for at in range(0, len(taken), 100):
+        bench.nack(taker, *taken[at : at + 100])
+        lives(bench)
+
+
+@everywhere
+def test_dead_letters_find_no_room(segment_bytes: int) -> None:
+    bench = scene(segment_bytes, {"match": "q", "dead-letter-address": "dead", "max-delivery-attempts": 1}, free=False)
+    taker = bench.take("q")
+    nack_all(bench, taker)
+    assert bench.queue("q").message_count
+    assert len(bench.broker.reported("move.disk_full")) == 1, "once"
+    bench.broker.files.capacity = None
+    for _ in range(4):
+        bench.broker.advance(A_WHILE)
+        nack_all(bench, taker)
+    lives(bench)
+    assert bench.queue("q").message_count == 0
+    assert killed(bench).queue("dead").message_count == MANY
 
 
 @pytest.mark.parametrize("settings", [NO_EXPIRY, PAGED])

@@ -138,7 +138,7 @@ def kill(
     texts += [consumer.client_id, consumer.remote] if consumer is not None else []
     need = REMOVAL_BYTES + DEAD_LETTERED_BYTES + len("".join(texts).encode())
     if message.segment and not has_room(state, queue, need):
-        report_no_room(state, queue, message.id)
+        report_no_room(state, message.id, queue=queue.name)
         return False
     queue.counters.killed += 1
     _record_death(state, queue, message, None, reason=reason, text=text, consumer=consumer)

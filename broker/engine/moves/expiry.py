@@ -31,29 +31,56 @@ def expire(state: State, queue: Queue, messages: list[Message]) -> list[Message]
     A message that expires on the expiry address itself is removed, by name like any other.
     """
     staying: list[Message] = []
+    moving: list[Message] = []
     ending: list[Message] = []
-    expired = DeadLetterReason.EXPIRED.word
     for message in messages:
-        home = state.charged(message.header.address)
-        name = home.settings.expiry_address
+        name = state.charged(message.header.address).settings.expiry_address
         if queue.internal_owner is not None or not name or name in (queue.address.name, message.header.address):
             ending.append(message)
-            continue
-        if move.hops(message) >= move.HOPS_MAX:
+        elif move.hops(message) >= move.HOPS_MAX:
             staying += _end_circle(state, queue, message)
-            continue
-        target = dead_letter.target_of(
-            state, name, message, automatic=home.settings.auto_create_expiry_resources, expiry=True
-        )
-        annotations = move.annotate(message, queue, reason=expired, text=_text(state, queue, message), now=state.now)
-        annotations[ACTUAL_EXPIRY] = state.now
-        placed = move.place_at(state, target, message, annotations)
-        if placed is None:
-            staying.append(message)
-            continue
-        _count(state, queue, message, target.name)
-        move.move(state, queue, [placed], RemovalReason.EXPIRED, partial(_record_expiry, state, queue))
-    return staying + _end(state, queue, ending)
+        else:
+            moving.append(message)
+    return staying + _move(state, queue, moving) + _end(state, queue, ending)
+
+
+def _move(state: State, queue: Queue, messages: list[Message]) -> list[Message]:
+    """Move expired messages to their expiry addresses.  Returns those for which there is no room or no queue."""
+    staying: list[Message] = []
+    tried = 0
+    for run in in_steps(state, queue, messages, _bytes_to_move):
+        staying += [message for message in run if not _moved(state, queue, message)]
+        tried += len(run)
+    return staying + _without_room(state, queue, messages[tried:])
+
+
+def _moved(state: State, queue: Queue, message: Message) -> bool:
+    settings = state.charged(message.header.address).settings
+    name, automatic = settings.expiry_address, settings.auto_create_expiry_resources
+    assert name, "it has an expiry address"
+    target = dead_letter.target_of(state, name, message, automatic=automatic, expiry=True)
+    expired = DeadLetterReason.EXPIRED.word
+    annotations = move.annotate(message, queue, reason=expired, text=_text(state, queue, message), now=state.now)
+    annotations[ACTUAL_EXPIRY] = state.now
+    placed = move.place_at(state, target, message, annotations)
+    if placed is None:
+        return False
+    _count(state, queue, message, target.name)
+    move.move(state, queue, [placed], RemovalReason.EXPIRED, partial(_record_expiry, state, queue))
+    return True
+
+
+def _bytes_to_move(message: Message) -> int:
+    """At least the bytes in the journal of an expiry with a copy."""
+    needed = removal_bytes(message)
+    return needed and needed + EXPIRED_BYTES + message.size
+
+
+def _without_room(state: State, queue: Queue, messages: list[Message]) -> list[Message]:
+    """Report messages for which the journal has no room, and return them."""
+    if messages:
+        report_no_room(state, messages[0].id, queue=queue.name)
+    return messages
 
 
 def _end(state: State, queue: Queue, messages: list[Message]) -> list[Message]:
@@ -70,10 +97,7 @@ def _end(state: State, queue: Queue, messages: list[Message]) -> list[Message]:
             _record_expiry(state, queue, message, None)
         remove(state, queue, list(run), RemovalReason.EXPIRED)
         ended += len(run)
-    staying = messages[ended:]
-    if staying:
-        report_no_room(state, queue, staying[0].id)
-    return staying
+    return _without_room(state, queue, messages[ended:])
 
 
 def _bytes_needed(message: Message) -> int:
@@ -176,7 +200,7 @@ def _expire_rows(state: State, queue: Queue, chunk: Chunk, late: list[int]) -> b
         if staying:
             return False
     if expired < len(late):
-        report_no_room(state, queue, chunk.ids[late[expired]])
+        report_no_room(state, chunk.ids[late[expired]], queue=queue.name)
     return expired == len(late)
 
 

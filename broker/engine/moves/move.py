@@ -50,7 +50,7 @@ from broker.engine.queues import arrival
 from broker.engine.queues.address import Address, Targets
 from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.queue import Queue
-from broker.engine.queues.removal import remove
+from broker.engine.queues.removal import remove, report_no_room
 from broker.engine.queues.state import State
 from broker.engine.routing import registry
 from store.record import RemovalReason
@@ -217,7 +217,7 @@ def place_at(state: State, target: Address, message: Message, annotations: Annot
             noted = len(annotation.encode(annotations))  # in the copy, and much of it in the record of the death
             arrival.reserve_bytes(state, copy.size + 2 * noted, essential=True)
     except DiskFull:
-        state.report("move.disk_full", address=target.name, message=message.id)
+        report_no_room(state, message.id, address=target.name)
         return None
     return Placed(message, copy, target, targets)
 

@@ -60,11 +60,11 @@ def has_room(state: State, queue: Queue, nbytes: int) -> bool:
     return True
 
 
-def report_no_room(state: State, queue: Queue, id: int) -> None:
-    """Report that the journal has no room for the removal of a message; once until it has room for new ones again."""
+def report_no_room(state: State, id: int, **where: str) -> None:
+    """Report that the journal has no room for a message to leave; once until it has room for new ones again."""
     if not state.full_reported:
         state.full_reported = True
-        state.report("move.disk_full", queue=queue.name, message=id)
+        state.report("move.disk_full", **where, message=id)
 
 
 def removal_bytes_of(stored: list[Message]) -> int:
