@@ -21,7 +21,6 @@ from broker.engine.delivery import redelivery
 from broker.engine.delivery.consumers import Consumers
 from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.message import RoutingType
-from broker.engine.model.names import SHARED_PREFIX
 from broker.engine.queues.consumer import AckMode, Consumer, Sink, Subscriber
 from broker.engine.queues.state import State
 from broker.engine.routing import alter, registry
@@ -130,7 +129,7 @@ class ClientSubscriptions:
                 self._update_durable_only(subscription)
                 return
             self.shares.pop(subscription.name, None)
-            if queue is not None:
+            if queue is not None and queue.is_shared_subscription:
                 registry.delete_queue(state, queue)
 
     def _update_durable_only(self, subscription: ClientSubscription) -> None:
@@ -148,5 +147,5 @@ class ClientSubscriptions:
     def delete_abandoned(self) -> None:
         """After a restart, delete shared subscriptions whose last client had no stored session or has left them."""
         for queue in list(self._state.queues.values()):
-            if queue.name.startswith(SHARED_PREFIX) and queue.name not in self.shares:
+            if queue.is_shared_subscription and queue.name not in self.shares:
                 registry.delete_queue(self._state, queue)

@@ -101,11 +101,11 @@ def _subscription(state: State, address: Address, filter: Filter | None, request
     temporary = not request.durable
     name = request.name or state.fresh_name()
     access, create = request.access, create_permission(durable=request.durable)
-    if request.subscriber is not Subscriber.SESSION:
-        check_not_shared(name)
     if request.name and not request.filtered:
         access.require(Permission.CONSUME, address.name, name)
     queue = state.queues.get(name)
+    if request.subscriber is not Subscriber.SESSION and (queue is None or queue.is_shared_subscription):
+        check_not_shared(name)
     if queue is not None:
         others = request.filtered and queue.creator != access.user  # it may hold messages this user may not read
         if others or not access.sees(queue.address.name, queue.name, durable=queue.durable):

@@ -27,7 +27,8 @@ RETAINED: Final = "$sys.mqtt.retained"
 #: The prefix of the names of links' stored sessions: no client may choose such a name.
 LINK_SESSIONS: Final = "$link/"
 
-#: The prefix of the names of shared subscriptions' queues; no other queue has such a name.
+#: The prefix of the names of shared subscriptions' queues; no other queue gets such a name, but journals of earlier
+#: versions may have some.
 SHARED_PREFIX: Final = "$share."
 
 #: The first words in the names of the broker's internal resources, as in Artemis.

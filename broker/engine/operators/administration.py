@@ -170,7 +170,7 @@ class Administration:
         """Whether a queue belongs to a subscription of a stored session."""
         if queue.routing_type is not RoutingType.MULTICAST:
             return False
-        return queue.name.startswith(names.SHARED_PREFIX) or self._sessions.get(client_of(queue.name)) is not None
+        return queue.is_shared_subscription or self._sessions.get(client_of(queue.name)) is not None
 
     # -- diverts ---------------------------------------------------------------------------------------------------
 

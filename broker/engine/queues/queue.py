@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, field, fields
+from hashlib import sha256
 from heapq import nsmallest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol
@@ -29,6 +30,7 @@ from broker.engine.model.access import Access
 from broker.engine.model.attributes import PLAIN, QueueAttributes
 from broker.engine.model.errors import AlreadyInUse
 from broker.engine.model.message import Message, PropertyView, RoutingType
+from broker.engine.model.names import SHARED_PREFIX
 from broker.engine.model.permissions import Permission
 from broker.engine.queues.address import Address
 from broker.engine.queues.backlog import Backlog
@@ -228,6 +230,14 @@ class Queue:
     def is_subscription(self) -> bool:
         """Whether a subscription may be this queue: it is multicast, and not one of the broker's own."""
         return self.routing_type is RoutingType.MULTICAST and self.internal_owner is None
+
+    @property
+    def is_shared_subscription(self) -> bool:
+        """Whether this is the queue of a shared subscription (MQTT) to its address, as `queue_name` names them."""
+        if not (self.name.startswith(SHARED_PREFIX) and self.is_subscription):
+            return False
+        name, pattern = self.name.removeprefix(SHARED_PREFIX), self.address.name
+        return name.endswith((f".{pattern}", f".#{sha256(pattern.encode()).hexdigest()}"))
 
     def check_public(self) -> None:
         """Raises AlreadyInUse if this is one of the broker's own queues."""

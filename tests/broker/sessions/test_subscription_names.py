@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from broker.engine.delivery import subscribe
+from broker.engine.model import names
 from broker.engine.model.errors import InvalidName
 from broker.engine.model.message import RoutingType
 from broker.engine.operators.administration import NewQueue
@@ -15,6 +17,7 @@ from protocols.mqtt.topics import parse_topic_filter
 from tests.broker.sessions.mqtt.harness import with_mqtt
 from tests.simulation.world import held
 from tests.support.amqp_client import AmqpSim
+from tests.support.interpreted import interpreted
 from tests.support.mqtt_client import MqttClient
 from tests.support.mqtt_world import FOR_EVER, SimWorld
 from tests.support.sim_broker import SimClient
@@ -258,3 +261,42 @@ def test_no_other_queue_has_the_name_of_a_shared_subscription(sim: SimWorld) -> 
     engine = sim.broker.engine
     with pytest.raises(InvalidName, match="a shared subscription"):
         engine.operators.make_queue(NewQueue("$share.g.a", "a", RoutingType.MULTICAST, make_address=True))
+
+
+# -- names that older versions permitted -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def older(monkeypatch: pytest.MonkeyPatch, sim: SimWorld) -> SimWorld:
+    """A broker of an earlier version, whose clients may call a queue `$share...`."""
+    for module in (names, subscribe):
+        monkeypatch.setattr(module, "check_not_shared", lambda name: None)
+    return sim
+
+
+def upgrade(sim: SimWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    sim.restart()
+
+
+@interpreted
+def test_a_queue_that_is_called_like_a_shared_subscription_stays(
+    older: SimWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older.broker.connect().confirmed("/queue/$share.g.a.b", b"1")
+    upgrade(older, monkeypatch)
+    client = older.connect("m", clean=False, expiry=FOR_EVER)
+    assert client.subscribe("$share/g/a/b", qos=1) == [0x83]
+    client.unsubscribe("$share/g/a/b")
+    client.disconnect()
+    older.restart()
+    assert older.broker.subscriber("/queue/$share.g.a.b", ack="auto").bodies() == [b"1"]
+
+
+@interpreted
+def test_a_durable_subscription_that_is_called_like_one_stays(older: SimWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    stomp(older, "$share", "x").drop()
+    send(older, b"1")
+    upgrade(older, monkeypatch)
+    assert stomp(older, "$share", "x").bodies() == [b"1"]
+    assert b"is that of a shared subscription" in refused(stomp(older, "$share", "y"))
