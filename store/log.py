@@ -277,13 +277,17 @@ class FileLog:
                 raise LogFull(f"beginning {self.path(segment)}: no room on the disk")
         try:
             self._end_segment()
-            self._file = self._files.open(spare.path(segment))
-            write_all(self._file, header, 0)
-            self._file.sync()
+            with closing(self._files.open(spare.path(segment))) as file:
+                write_all(file, header, 0)
+                file.sync()
             self._files.rename(spare.path(segment), self.path(segment))
             self._files.sync_dir(self.directory)
+            self._file = self._files.open(self.path(segment))
         except OSError as error:
-            raise self._fail(f"beginning {self.path(segment)}", error) from error
+            beginning = f"beginning {self.path(segment)}"
+            if error.errno in NO_ROOM:  # where a file needs more room than was preallocated
+                raise LogFull(f"{beginning}: no room on the disk") from error
+            raise self._fail(beginning, error) from error
         spare.use()
         self._segment = segment
         self._seed = begun.crc

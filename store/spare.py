@@ -73,13 +73,16 @@ class Spare:
             return True
 
     def _allocate(self, path: str, nbytes: int) -> bool:
+        file = None
         try:
-            with closing(self._files.open(path) if self.nbytes else self._files.create(path)) as file:
+            file = self._files.open(path) if self.nbytes else self._files.create(path)
+            with closing(file):
                 file.allocate(nbytes)
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise self._failed(f"allocating {path}", error) from error
-            self._give_back(path)
+            if file is not None:  # else there is not even room for the file itself, as when inodes run out
+                self._give_back(path)
             return False
         return True
 

@@ -300,6 +300,13 @@ def test_a_full_disk_refuses_stores_and_takes_removals() -> None:
     assert desk.failures == []
 
 
+@pytest.mark.parametrize(("capacity", "has"), [(None, True), (4096 + 200, False)])
+def test_whether_a_whole_next_segment_is_allocated(capacity: int | None, has: bool) -> None:
+    desk = Desk(SimFiles(capacity=capacity), reserve_bytes=512)
+    desk.start()
+    assert desk.journal.has_spare is has
+
+
 def test_moves_leave_room_for_removals_on_a_full_disk() -> None:
     """Moves ask for room and may be refused; removals do not ask."""
     desk = Desk(SimFiles(capacity=4096 + 200), reserve_bytes=1 << 20)

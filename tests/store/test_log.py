@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -228,6 +229,37 @@ def test_a_sync_that_finds_no_room_is_repeated_with_all_bytes(bench: Bench) -> N
     bench.files.crash(0.0)
     data = bench.files.read(log.path(1))
     assert scan(data, decode_header(data)).position == 1
+
+
+@pytest.mark.parametrize("at", range(1, 6))
+def test_a_segment_is_begun_once_there_is_room(bench: Bench, at: int) -> None:
+    """A write needs room on file systems that copy on write; nothing failed, so nothing ends."""
+    log = bench.log
+    log.begin(1, BROKER_ID, 0)
+    log.append([entry(1, 0)])
+    log.allocate(2)
+    bench.files.plan(at, Fault.ENOSPC)
+    with suppress(LogFull):
+        log.begin(2, BROKER_ID, 1)
+    if bench.files.faults:
+        log.begin(2, BROKER_ID, 1)
+    log.append([entry(2, 1)])
+    bench.files.crash(0.0)
+    found = [bench.files.read(log.path(segment)) for segment in (1, 2)]
+    assert [scan(data, decode_header(data)).position for data in found] == [1, 2]
+
+
+def test_no_room_for_another_file_is_a_full_disk(bench: Bench) -> None:
+    """As when a file system has no inodes left."""
+    log = bench.log
+    log.begin(1, BROKER_ID, 0)
+    bench.files.plan(1, Fault.ENOSPC, sticky=True)
+    log.allocate(2)
+    assert (log.spare.ready, log.spare.full) == (1, True)
+    bench.files.heal()
+    log.append([entry(1, 0)])
+    log.allocate(2)
+    assert (log.spare.ready, log.spare.full) == (2, False)
 
 
 def test_after_a_failed_sync_everything_fails(bench: Bench) -> None:

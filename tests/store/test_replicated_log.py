@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from copy import deepcopy
 from random import Random
 from typing import Any
@@ -374,7 +375,7 @@ def test_what_the_database_loses_was_not_confirmed(shared: SimDatabase) -> None:
     assert two.found == first == one.confirmed()
 
 
-@pytest.mark.parametrize("then", ["lost", "before", "replicated", "busy"])
+@pytest.mark.parametrize("then", ["lost", "before", "replicated", "busy", "overtaken"])
 @pytest.mark.parametrize("at", [1, 2])
 def test_what_shows_is_made_again_if_the_standby_takes_over_before_it_has_it(
     shared: SimDatabase, then: str, at: int
@@ -397,6 +398,25 @@ def test_a_body_is_put_again_if_the_standby_takes_over_before_it_has_it(shared: 
     upload(one, b"x" * 1000)
     (id,) = shared.connect().bodies()
     assert b"".join(shared.connect().read_body(id)) == b"x" * 1000
+
+
+def test_what_the_copy_has_no_room_for_is_in_the_database_once() -> None:
+    faults = 0
+    for at in range(1, 30):
+        shared = SimDatabase()
+        one = owner(shared)
+        one.files.plan(at, Fault.ENOSPC)
+        with suppress(JournalFull):
+            fill(one, segment=3)
+        one.step()
+        faults += one.files.faults
+        sent = [id for ids in one.sent.values() for id in ids]
+        assert one.confirmed() == sent
+        assert not one.failures
+        two = follower(shared)
+        two.take_over()
+        assert two.found == sent, f"no room at operation {at}"
+    assert faults > 10
 
 
 def test_a_database_that_lost_what_was_confirmed_is_told(shared: SimDatabase) -> None:

@@ -106,6 +106,20 @@ def test_how_much_is_alive(percentage: int, cleaned: int | None) -> None:
     assert space.to_clean(files_min=2, percentage=percentage) == cleaned
 
 
+@pytest.mark.parametrize(("live", "cleaned"), [(0, 1), (2, 1), (3, None)])
+def test_on_a_full_disk_the_oldest_segment_is_cleaned_unless_most_of_it_is_live(live: int, cleaned: int | None) -> None:
+    space = Space()
+    assert space.to_clean_when_full() is None
+    for segment in (1, 2):
+        space.opened(segment)
+    space.hold(1, 4)
+    space.release(1, 4 - live)
+    assert space.to_clean_when_full() is None, "only complete segments are"
+    for segment in (1, 2):
+        space.completed(segment, 100, 7, 20)
+    assert space.to_clean_when_full() == cleaned
+
+
 def test_segments_that_are_found_or_trimmed_twice_are_so_once() -> None:
     space = Space()
     for segment in (1, 1, 2):

@@ -11,6 +11,7 @@ waits for while there is a `standby`.  The fault of a change is drawn from the s
     replicated  it breaks after the change is replicated, and before its answer
     busy        the database refuses it for the moment
     lost        as `after`, and then the standby takes over, without the change
+    overtaken   the standby takes over just before it, without what was not replicated
     cut         nothing answers from now on
     fenced      another broker claims the log just before
 
@@ -32,7 +33,7 @@ from store.segment import SEGMENT_HEADER_BYTES, decode_header
 _NEW: Final = Place(0, 0)
 
 #: Temporary faults, after which the same change succeeds in the end.
-PASSING: Final = ("before", "after", "replicated", "busy", "lost")
+PASSING: Final = ("before", "after", "replicated", "busy", "lost", "overtaken")
 
 #: All faults that can be planned.
 FAULTS: Final = (*PASSING, "cut", "fenced")
@@ -115,6 +116,8 @@ class SimDatabase:
             raise Doubtful("the connection broke before anything happened")
         if kind == "busy":
             raise Unavailable("not now")
+        if kind == "overtaken":
+            self.fail_over()
         if not do(self.tables):
             return False
         if kind == "after" or not self.standby:
