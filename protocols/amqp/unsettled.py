@@ -101,6 +101,21 @@ class Unsettled(Generic[Owner]):
         """The deliveries among the `length` ids from `first` on, without removing them."""
         return [run for found in self._cut(first, length, remove=False) for run in found.runs()]
 
+    def blank(self, first: int, length: int) -> None:
+        """Forget the contexts of the deliveries among the `length` ids from `first` on, which stay unsettled."""
+        stretches = self._stretches
+        base = stretches[0].first if stretches else first
+        low = ((first - base + HALF) & MASK) - HALF  # as in `_cut`
+        at = self._find(base, max(low, 0))
+        while at < len(stretches):
+            stretch = stretches[at]
+            offset = (stretch.first - base) & MASK
+            if offset >= low + length:
+                break
+            begin, end = max(low - offset, 0), min(low + length - offset, len(stretch.contexts))
+            stretch.contexts[begin:end] = [None] * (end - begin)
+            at += 1
+
     def remove(self, first: int, length: int) -> None:
         """Remove the deliveries among the `length` ids from `first` on."""
         self._remove(first, length)

@@ -22,7 +22,7 @@ from protocols.amqp.connection import AmqpConnection
 from protocols.amqp.errors import AmqpError, FrameTooLarge
 from protocols.amqp.events import Detached
 from protocols.amqp.link import Channel, Link
-from protocols.amqp.performatives import DeliveryState, Error
+from protocols.amqp.performatives import SENDER, Accepted, DeliveryState, Error
 from protocols.amqp.session import Session
 
 
@@ -68,7 +68,12 @@ class LinkOwner(BaseSession):
     def answer(
         self, session: Channel, role: bool, ids: Sequence[int], state: DeliveryState | None, *, settled: bool = True
     ) -> None:
-        """Settle deliveries, or only state their outcome, once everything done so far is durable."""
+        """Settle consecutive deliveries, or only state their outcome, once everything done so far is durable.
+
+        Until then a message that was given back may be sent anew, to which the outcome of this delivery does not apply.
+        """
+        if role is SENDER and ids and not isinstance(state, Accepted):
+            session.outgoing.blank(ids[0], len(ids))
         self.answers.owed.append(Settlement(session, role, ids, state, settled))
 
     def report_error(self, error: AmqpError) -> None:

@@ -32,9 +32,13 @@ def apply(
     *,
     kept: bool = False,
 ) -> None:
-    """Apply an outcome to deliveries: with `tx` at its commit; `kept`: after a rollback the consumer still has them."""
+    """Apply an outcome to those deliveries that the consumer has: with `tx` at its commit; `kept`: after a rollback it
+    still has them.
+    """
     consumers = engine.consumers
     for id in ids:
+        if id not in consumer.unacked:
+            continue
         if isinstance(outcome, Accepted):
             consumers.acknowledge(consumer, id, tx, kept=kept)
         elif isinstance(outcome, Rejected):

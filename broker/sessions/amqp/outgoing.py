@@ -200,9 +200,9 @@ class OutgoingLink:
             try:
                 self._owner.engine.consumers.acknowledge_run(consumer, ids)
             except UnknownDelivery:  # some are in a transaction: acknowledge the others
-                outcomes.apply(self._owner.engine, consumer, state, [id for id in ids if id in consumer.unacked])
+                outcomes.apply(self._owner.engine, consumer, state, ids)
         else:
-            outcomes.apply(self._owner.engine, consumer, state, [id for id in ids if id in consumer.unacked])
+            outcomes.apply(self._owner.engine, consumer, state, ids)
         if event.settled:
             self.more_room()
         else:
@@ -212,11 +212,11 @@ class OutgoingLink:
         """Add outcomes to a transaction, which apply when it commits."""
         engine, consumer, tx = self._owner.engine, self.attached, self._owner.transaction(state.txn_id)
         outcome = state.outcome if isinstance(state.outcome, OUTCOMES) else self._default
-        ids = [id for id in ids if id in consumer.unacked]
         if tx.transaction.closed:  # it has timed out, and its discharge will fail
             if event.settled:
                 for id in ids:
-                    engine.consumers.give_back(consumer, id, redelivery.ROLLBACK)
+                    if id in consumer.unacked:
+                        engine.consumers.give_back(consumer, id, redelivery.ROLLBACK)
                 self.more_room()
             return
         outcomes.apply(engine, consumer, outcome, ids, tx.transaction, kept=not event.settled)

@@ -14,7 +14,7 @@ steps = st.lists(
         st.tuples(st.just("add"), st.sampled_from("abc"), st.integers(1, 700)),
         st.tuples(st.just("each"), st.text("abc", min_size=1, max_size=5), st.integers(1, 700)),
         st.tuples(st.just("skip"), st.just(""), st.integers(1, 3)),
-        st.tuples(st.sampled_from(["take", "look", "remove"]), st.integers(-20, 900), st.integers(1, 900)),
+        st.tuples(st.sampled_from(["take", "look", "remove", "blank"]), st.integers(-20, 900), st.integers(1, 900)),
         st.tuples(st.just("forget"), st.sampled_from("abc"), st.just(0)),
     ),
     max_size=30,
@@ -57,6 +57,9 @@ def test_against_a_dictionary(first: int, script: list[tuple[str, str, int]]) ->
                 assert flat(unsettled.take(begin, count)) == expected
                 for number, _, _ in expected:
                     del model[number]
+            elif verb == "blank":
+                unsettled.blank(begin, count)
+                model |= {number: (owner, None) for number, owner, _ in expected}
             elif verb == "remove":
                 unsettled.remove(begin, count)
                 for number, _, _ in expected:

@@ -11,6 +11,7 @@ from protocols.amqp.frames import frame as amqp_frame
 from protocols.amqp.limits import Limits
 from protocols.amqp.message import MESSAGE_ANNOTATIONS, encode_annotations
 from protocols.amqp.performatives import (
+    RECEIVER,
     SENDER,
     Accepted,
     Attach,
@@ -701,3 +702,25 @@ def test_messages_before_an_attach_that_cannot_be_answered_are_published_by_thei
     assert client.ended() == Error("amqp:not-allowed", "attach: the peer takes handles up to 0.")
     assert len(held(broker, "a")) == 2
     assert broker.engine.addresses["a"].blocked == {}
+
+
+@pytest.mark.parametrize("last", [0, 2])
+def test_an_outcome_is_not_taken_for_a_later_delivery_of_the_message(last: int) -> None:
+    """The message was given back, and is sent anew before our answer, which waits for the disk."""
+    broker = SimBroker()
+    client = AmqpSim(broker)
+    link = client.sender("q", "queue")
+    client.put(link, message("1"), message("2"))
+    client.receiver("q", "queue")
+    first, _ = client.take(2)
+    broker.hold_disk()
+    client.send(link, message("3"))
+    client.settle(first, state=Released(), settled=False)
+    [again] = client.take()
+    assert (again.id, again.body) == (2, "1")
+    client.ses.send_disposition(RECEIVER, first.id, last, settled=True, state=Released())
+    client.say()
+    assert not client.closed
+    assert client.bodies() == (["1", "2"] if last else [])
+    broker.release_disk()
+    assert len(held(broker, "q")) == 3
