@@ -36,6 +36,7 @@ TOGETHER: Final = (
     "tests/interop/",
     "tests/browser/",
     "tests/support/",
+    "tests/test_tidy.py",
 )
 
 
@@ -52,7 +53,6 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.enable()
-        gc.collect()
         gc.freeze()
 
 

@@ -101,5 +101,4 @@ def fuzz(target: Target, *, inputs: int, seed: int, growth_bytes_max: int = GROW
         mutator = Mutator(Random(seed), target.seeds, target.tokens, target.bytes_max)
         while watch.figures.inputs < inputs:
             watch.feed(mutator.next())
-    gc.unfreeze()
     return watch.finish()
