@@ -10,6 +10,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Final
 
@@ -44,14 +45,14 @@ _TEXT: Final = frozenset({".cfg", ".js", ".json", ".md", ".py", ".service", ".to
 _TEXT_NAMES: Final = frozenset({"Dockerfile", "Makefile", "run"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Source:
     """A Python file: its path, and its text."""
 
     path: str
     text: str
 
-    @property
+    @cached_property
     def tree(self) -> ast.Module:
         """Its syntax tree."""
         return ast.parse(self.text, self.path)
@@ -59,8 +60,13 @@ class Source:
 
 def sources(*rooms: str) -> list[Source]:
     """Return the Python files below these folders."""
-    paths = sorted(path for room in rooms for path in (ROOT / room).rglob("*.py"))
-    return [Source(str(path.relative_to(ROOT)), path.read_text()) for path in paths]
+    return [source(path) for path in sorted(path for room in rooms for path in (ROOT / room).rglob("*.py"))]
+
+
+@cache
+def source(path: Path) -> Source:
+    """Return a file, which all rules share."""
+    return Source(str(path.relative_to(ROOT)), path.read_text())
 
 
 def texts() -> Iterator[tuple[str, str]]:
