@@ -5,20 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 from secrets import randbits
+from typing import Final
 
 import pytest
 
 from tests.support.ledger import Entry, Kind, Ledger, Outcome
 from tests.support.storm import rage
 
+#: Each run has a seed of its own: together they are as long as you like.
+KILLS: Final = 60
+
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # its audit starts a Spark of its own, maybe beside the one of other tests
 def test_a_broker_that_is_killed_again_and_again(tmp_path: Path) -> None:
     seed = randbits(32)
-    print(f"python -m tests.storm --kills 100 --seed {seed}")  # shown when it fails
-    figures = rage(tmp_path, kills=100, seed=seed)
-    assert figures.kills == 100
+    print(f"python -m tests.storm --kills {KILLS} --seed {seed}")  # shown when it fails
+    figures = rage(tmp_path, kills=KILLS, seed=seed)
+    assert figures.kills == KILLS
     assert min(figures.consumed, figures.dead, figures.expired, figures.redelivered) > 0, figures
 
 
