@@ -15,25 +15,25 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := run
 .DELETE_ON_ERROR:
-.PHONY: run test bytecode test-compiled check explore demo cluster storm torture fuzz strangers interop link-tests link-storm failover-storm browser-tests coverage bench bench-check reference docs pyfiles wheel wheels clean
+.PHONY: run test suite test-compiled check explore demo cluster storm torture fuzz strangers interop link-tests link-storm failover-storm browser-tests coverage bench bench-check reference docs pyfiles wheel wheels clean
 
 run: $(RUNNING)
 	$(BIN)/bartleby run --config etc/broker.toml --data ./var
 
-# Three processes on two cores: many tests wait for brokers, clients and timers.
+# The checks have what the tests leave of the processor.
 test: $(TESTING)
-	$(MAKE) --no-print-directory --file $(firstword $(MAKEFILE_LIST)) --jobs 2 check bytecode
+	@$(MAKE) --no-print-directory --file $(firstword $(MAKEFILE_LIST)) --jobs 2 NICE='nice -n 19' check suite
+
+# Three processes on two cores: many tests wait for brokers, clients and timers.  What they import is compiled once
+# before; otherwise each of the three compiles all of it.  The tests themselves report collection errors.
+suite: $(TESTING)
+	-$(BIN)/pytest --collect-only -qq >/dev/null
 	$(BIN)/pytest -n 3
 
-# Compiles the tests' imports once, beside the checks; otherwise each of the three processes compiles all of them.  The
-# tests themselves report collection errors.
-bytecode: $(TESTING)
-	-$(BIN)/pytest --collect-only -qq >/dev/null
-
 check: $(TESTING)
-	$(BIN)/ruff check .
-	$(BIN)/lint-imports --no-cache
-	$(BIN)/mypy --num-workers 2
+	$(NICE) $(BIN)/ruff check .
+	$(NICE) $(BIN)/lint-imports --no-cache
+	$(NICE) $(BIN)/mypy --num-workers 2
 
 # The property tests with many new random examples; a failure is printed with its example.
 explore: $(TESTING)
