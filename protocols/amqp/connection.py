@@ -323,8 +323,10 @@ class AmqpConnection:
         desired_capabilities: tuple[str, ...] = (),
         properties: dict[str, object] | None = None,
     ) -> None:
-        """Send OPEN.  `idle_time_out`: half the silence after which the peer counts as dead, in ms."""
-        self._move("S:OPEN")
+        """Send OPEN.  `idle_time_out`: half the silence after which the peer counts as dead, in ms.
+
+        Raises AmqpError if it is too large for the peer: then nothing was sent.
+        """
         self.receive_timeout = 2 * (idle_time_out or 0)
         self._transport.send(
             0,
@@ -339,6 +341,7 @@ class AmqpConnection:
                 properties=properties,
             ),
         )
+        self._move("S:OPEN")
         self._resume()
 
     def send_close(self, error: AmqpError | Error | None = None) -> None:

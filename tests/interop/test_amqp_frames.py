@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -27,7 +28,7 @@ from tests.support.amqp_wire import (
     uint,
     ulong,
 )
-from tests.support.daemon import DaemonProcess
+from tests.support.daemon import DaemonProcess, running
 
 SELECTOR: Final = "apache.org:selector-filter:string"
 
@@ -74,6 +75,18 @@ def test_an_answer_larger_than_the_peers_frames_leaves_no_consumer(broker: Daemo
     with WireClient(broker.ports["amqp"], container="narrow") as client:
         client.begin()
         assert client.receiver("topic://narrow-frames", name="sub", source=source)["source"] is not None
+
+
+def test_a_list_of_brokers_too_long_for_a_small_frame_is_left_out(tmp_path: Path) -> None:
+    """2.7.1: 512 bytes is the least that a peer must take, and its OPEN is all that the broker has to answer with."""
+    hosts = [f"broker-{number}.{'messaging.' * 6}example:5672" for number in range(4)]
+    with running(tmp_path, f"[broker]\nfailover-hosts = {hosts}\n") as broker:
+        with WireClient(broker.ports["amqp"]) as client:
+            assert len(client.open["properties"]["failover-server-list"]) == 4
+        with WireClient(broker.ports["amqp"], max_frame_size=512) as client:
+            assert client.open["properties"]["product"] == "bartleby"
+            client.begin()
+            client.sender("queue://q")
 
 
 # -- transactions ------------------------------------------------------------------------------------------------------

@@ -105,11 +105,13 @@ class AmqpSession(AmqpEndpoint):
         self.opened("AMQP", self.access)
 
     def _send_open(self, properties: dict[str, object]) -> None:
-        self.codec.send_open(
-            idle_time_out=self.options.idle_timeout // 2 or None,
-            offered_capabilities=OFFERED,
-            properties={"product": PRODUCT, "version": self.options.version} | self.options.failover | properties,
-        )
+        idle_time_out = self.options.idle_timeout // 2 or None
+        said = {"product": PRODUCT, "version": self.options.version} | properties
+        listed = said | self.options.failover
+        try:
+            self.codec.send_open(idle_time_out=idle_time_out, offered_capabilities=OFFERED, properties=listed)
+        except AmqpError:  # the list is too long for the peer's frames
+            self.codec.send_open(idle_time_out=idle_time_out, offered_capabilities=OFFERED, properties=said)
         self.touch()
 
     def end_session(self, session: Session, how: DeliveryOutcome, error: AmqpError | None = None) -> None:
