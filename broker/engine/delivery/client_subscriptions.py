@@ -21,6 +21,7 @@ from broker.engine.delivery import redelivery
 from broker.engine.delivery.consumers import Consumers
 from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.message import RoutingType
+from broker.engine.queues import clearing
 from broker.engine.queues.consumer import AckMode, Consumer, Sink, Subscriber
 from broker.engine.queues.state import State
 from broker.engine.routing import alter, registry
@@ -111,7 +112,8 @@ class ClientSubscriptions:
     def end(self, subscription: ClientSubscription, *, finishing: bool = False) -> None:
         """End a subscription.  Messages in flight are returned, unless its consumer stays to finish them (`finishing`).
 
-        Its queue is deleted, even if the client may no longer read it; a shared one with its last client.
+        Its queue is deleted, even if the client may no longer read it; a shared one with its last client, and one with
+        messages in flight when it is ended again, without them.
         """
         consumer, state = subscription.attached, self._state
         queue = state.queues.get(subscription.name)
@@ -120,6 +122,9 @@ class ClientSubscriptions:
         if subscription.shared or subscription.borrowed:
             if consumer is not None and not finishing:
                 self._consumers.close(consumer, redelivery.INTERRUPTED)
+        elif queue is not None and finishing:
+            alter.become(state, queue, replace(queue.attributes, enabled=False))
+            clearing.leave_nothing(state, queue)
         elif queue is not None and (consumer is not None or (durable and not queue.consumers)):
             registry.delete_queue(state, queue)
         if subscription.shared:

@@ -114,7 +114,8 @@ class Deliveries:
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
         subscription, sender, parked = self._subscriptions.get(consumer), self.sender, self._credit.parked
         if subscription is None:
-            return  # unsubscribed while these waited for the journal (strict mode): they end with the consumer
+            self._engine.consumers.withdraw(consumer, messages)  # unsubscribed while these waited for the journal
+            return
         if consumer.counted:
             self._credit.used(consumer)
             if sender is None or parked:

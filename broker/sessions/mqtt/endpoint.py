@@ -180,6 +180,7 @@ class MqttEndpoint(Port):
             return
         if self.session is not None and not self.lost:
             self.session.deliveries.flushed()
+            self.session.subscriptions.finishing.check()
         self.window.flushed()
 
     def pause(self, paused: bool) -> None:

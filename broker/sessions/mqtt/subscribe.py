@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from broker.engine import Client, Consumer, Definition, Engine, Queue, redelivery
+from broker.engine import Client, Consumer, Definition, DeliveryOutcome, Engine, Queue, redelivery
 from broker.engine.model.errors import EngineError
 from broker.sessions.mqtt.delivery import Deliveries
 from broker.sessions.mqtt.format import qos_of, retained_head
@@ -32,7 +32,7 @@ _LEAVING: Final = "#/"
 
 
 class Finishing:
-    """Shared subscriptions of a session that have ended, but still have messages in flight."""
+    """Subscriptions of a session that have ended, but still have messages in flight."""
 
     __slots__ = ("_deliveries", "_engine", "_subscriptions")
 
@@ -50,20 +50,33 @@ class Finishing:
         """Close the consumers that have no more messages in flight."""
         if self._subscriptions:
             for consumer in [c for c in self._subscriptions if not c.unacked or c.closed]:
+                self._end(self._subscriptions.pop(consumer), consumer, redelivery.CLOSED)
+
+    def _end(self, subscription: Subscription, consumer: Consumer, how: DeliveryOutcome) -> None:
+        if subscription.shared:
+            self._engine.consumers.close(consumer, how)
+        elif not consumer.closed:
+            self._engine.subscriptions.end(subscription)
+
+    def make_way(self, text: str) -> None:
+        """Delete the queue of the subscription with that filter, if it has one of its own: a new one needs its name."""
+        for consumer, subscription in list(self._subscriptions.items()):
+            if subscription.filter.text == text and not subscription.shared:
                 del self._subscriptions[consumer]
-                self._engine.consumers.close(consumer, redelivery.CLOSED)
+                self._end(subscription, consumer, redelivery.CLOSED)
 
     def leave(self) -> None:
-        """Return messages in flight with QoS 1 to the queues, for other clients: the client has disconnected."""
-        for consumer in self._subscriptions:
-            self._deliveries.give_back_at_least_once(consumer)
+        """Return shared messages in flight with QoS 1, for other clients: the client has disconnected."""
+        for consumer, subscription in self._subscriptions.items():
+            if subscription.shared:
+                self._deliveries.give_back_at_least_once(consumer)
         self.check()
 
     def drop(self) -> None:
         """End all, as the session ends: other clients get the messages in flight, except QoS 2 [MQTT-4.8.2-5]."""
-        for consumer in self._subscriptions:
+        for consumer, subscription in self._subscriptions.items():
             self._deliveries.in_flight.consume_exactly_once(consumer)
-            self._engine.consumers.close(consumer, redelivery.INTERRUPTED)
+            self._end(subscription, consumer, redelivery.INTERRUPTED)
         self._subscriptions.clear()
 
     def to_json(self) -> dict[str, Definition]:
@@ -142,6 +155,7 @@ class Subscriptions:
         if len(self) >= most:
             raise TooMany(f"a session may have {most} subscriptions")
         subscription = self._make(asked, identifier, queue)
+        self.finishing.make_way(text)
         self._attach(subscription)
         self._by_filter[text] = subscription
         self._engine.subscriptions.join(subscription)
@@ -235,6 +249,9 @@ class Subscriptions:
             finishing = not ended and bool(consumer.unacked)
         elif consumer is not None and subscription.borrowed:
             deliveries.forget(consumer)
+        elif consumer is not None and subscription.reliable and consumer.queue.durable and not ended:
+            deliveries.give_back_parked(consumer)
+            finishing = bool(consumer.unacked)
         if consumer is not None and finishing:
             self.finishing.add(subscription, consumer)
         elif consumer is not None:
@@ -326,7 +343,9 @@ class Subscriptions:
             if isinstance(former, dict):
                 subscription.keep_former(former["qos"], former["below"])
             if each.get("leaving"):
-                if subscription.name in self._engine.queues and self._try_to_attach(subscription):
+                queue = self._engine.queues.get(subscription.name)
+                there = queue is not None and (subscription.shared or not queue.attributes.enabled)
+                if there and self._try_to_attach(subscription):
                     assert subscription.consumer is not None, "it was attached"
                     self.finishing.restore(subscription, subscription.consumer)
                 continue

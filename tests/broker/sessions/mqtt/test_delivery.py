@@ -12,7 +12,7 @@ from broker.engine.queues.queue import Queue
 from broker.sessions.mqtt.inflight import InFlight
 from broker.sessions.mqtt.session import MqttSession
 from protocols.mqtt.codes import V5, V311, PacketType
-from protocols.mqtt.encode import PublishHead
+from protocols.mqtt.encode import PublishHead, encode
 from protocols.mqtt.limits import Limits
 from protocols.mqtt.packets import Suback, Subscribe, Unsubscribe
 from protocols.mqtt.properties import (
@@ -520,6 +520,27 @@ def test_a_client_that_has_unsubscribed_with_messages_in_flight_is_none_of_the_s
     away.drop()
     publisher.publish("t", b"lost")
     assert sim.connect("b", clean=False, expiry=100).payloads() == []
+
+
+@pytest.mark.parametrize("share", ["", "$share/g/"])
+def test_unsubscribing_while_a_message_waits_for_the_journal(share: str) -> None:
+    """In the strict mode its delivery is journalled first, and then there is no subscription."""
+    sim = SimWorld(with_mqtt({"match": "a", "delivery-count-persistence": "strict"}))
+    leaving = sim.subscriber("leaving", share + "a", qos=1, expiry=100)
+    if share:
+        other = sim.subscriber("other", share + "a", qos=1, expiry=100)
+    publisher = sim.connect("publisher")
+    sim.hold_disk()
+    carrier(publisher).raw(publishes([("a", b"1"), ("a", b"2")], 1))
+    carrier(leaving).raw(encode(Unsubscribe(7, [topic_filter(share + "a")]), V5))
+    sim.write()
+    assert leaving.payloads() == []
+    sim.write()
+    if share:
+        assert sorted(other.payloads()) == [b"1", b"2"]
+        assert len(queues(sim)["$share.g.a"].consumers) == 1
+    else:
+        assert queues(sim) == {}
 
 
 def test_leaving_a_share_with_messages_in_flight(sim: SimWorld) -> None:

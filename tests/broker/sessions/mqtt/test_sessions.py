@@ -323,6 +323,63 @@ def test_what_was_in_flight_goes_on_where_it_was(sim: SimWorld, crash: bool | No
     assert sim.connect("c", clean=False, expiry=100).take() == []
 
 
+@pytest.mark.parametrize("crash", [True, False])
+def test_what_was_in_flight_of_an_ended_subscription_goes_on_where_it_was(sim: SimWorld, crash: bool) -> None:
+    """[MQTT-3.10.4-3].  Its packet ids are not free: the client would take a new message for the old one."""
+    client = sim.subscriber("c", "a", "b", qos=2, expiry=100, auto=False, properties=[(RECEIVE_MAXIMUM, 2)])
+    other = sim.connect("other")
+    for payload, qos in ((b"1", 1), (b"2", 2), (b"waits", 2)):
+        other.publish("a", payload, qos)
+    first = [(m.payload, m.qos, m.packet_id) for m in client.take()]
+    assert first == [(b"1", 1, 1), (b"2", 2, 2)]
+    assert client.unsubscribe("a") == [0]
+    late = other.publish("a", b"too late", 1)
+    assert other.replies(P.PUBACK)[-1] == (late, 0x10)
+    sim.restart(crash=crash)
+    sim.connect("other").publish("b", b"of b", 2)
+    client = sim.connect("c", clean=False, expiry=100, properties=[(RECEIVE_MAXIMUM, 3)])
+    assert [(m.payload, m.qos, m.packet_id, m.dup) for m in client.take()] == [
+        *[(*each, True) for each in first],
+        (b"of b", 2, 3, False),
+    ]
+    assert list(queues(sim)) == ["c.b"]
+
+
+@pytest.mark.parametrize("restart", [True, False])
+@pytest.mark.parametrize("how", ["subscribe", "take over", "end"])
+def test_an_ended_subscription_with_messages_in_flight(sim: SimWorld, how: str, restart: bool) -> None:
+    client = sim.subscriber("c", "a", qos=2, expiry=100, auto=False)
+    other = sim.connect("other")
+    other.publish("a", b"1", 2)
+    client.unsubscribe("a")
+    assert list(queues(sim)) == ["c.a"]
+    if restart:
+        sim.restart()
+        other, client = sim.connect("other"), sim.connect("c", clean=False, expiry=100, auto=False)
+    if how == "end":
+        sim.connect("c", clean=True)
+        assert list(queues(sim)) == []
+        return
+    if how == "take over":
+        client = sim.connect("c", clean=False, expiry=100, auto=False)
+    [*_, twice] = client.take()
+    client.subscribe("a", qos=1)
+    other.publish("a", b"2", 2)
+    [new] = client.take()
+    assert (new.payload, new.qos, new.packet_id) == (b"2", 1, 2)
+    client.ack(P.PUBREC, twice.packet_id)
+    assert client.replies(P.PUBREL) == [(twice.packet_id, 0)]
+    client.ack(P.PUBCOMP, twice.packet_id)
+    client.ack(P.PUBACK, new.packet_id)
+    client.drop()
+    sim.restart()
+    sim.connect("other").publish("a", b"3", 1)
+    client = sim.connect("c", clean=False, expiry=100)
+    assert client.payloads() == [b"3"]
+    assert client.unsubscribe("a") == [0]
+    assert list(queues(sim)) == []
+
+
 @pytest.mark.parametrize("retain", [True, False])
 @pytest.mark.parametrize("crash", [True, False, None])
 def test_a_repeated_publish_is_no_second_message(sim: SimWorld, crash: bool | None, retain: bool) -> None:
