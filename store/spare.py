@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Final
 
 from store.files import NO_ROOM, Files
@@ -87,10 +87,11 @@ class Spare:
         return True
 
     def _give_back(self, path: str) -> None:
-        """Undo a failed allocation: the spare has its earlier size again."""
+        """Undo a failed allocation: the spare has its earlier size again, or is gone if it was created at all."""
         try:
             if not self.nbytes:
-                self._files.remove(path)
+                with suppress(FileNotFoundError):
+                    self._files.remove(path)
                 return
             with closing(self._files.open(path)) as file:
                 file.truncate(self.nbytes)

@@ -314,6 +314,16 @@ def test_an_error_of_a_copy_is_a_log_error(bench: Bench, does: Callable[[FileLog
         does(bench.log)
 
 
+def test_a_disk_that_takes_no_more_files_is_full(bench: Bench) -> None:
+    """Its inodes are used up."""
+    bench.files.plan(1, Fault.ENOSPC, sticky=True)
+    bench.log.allocate(1)
+    assert (bench.log.spare.ready, bench.log.spare.nbytes, bench.log.spare.full) == (0, 0, True)
+    bench.files.heal()
+    bench.log.allocate(1)
+    assert (bench.log.spare.ready, bench.log.spare.nbytes, bench.log.spare.full) == (1, 4096, False)
+
+
 def test_an_error_while_a_spare_is_given_back() -> None:
     bench = Bench(capacity=1000)
     bench.files.unseen = True
