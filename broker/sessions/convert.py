@@ -45,11 +45,12 @@ from broker.engine import DeadLetterReason, Unreadable, read_whole_body
 from broker.engine.model.message import RESERVED_PREFIXES, Message, RoutingType
 from broker.engine.model.names import is_temporary
 from broker.engine.model.notes import NOTIFICATIONS
-from broker.sessions.amqp.format import AMQP_FORMAT, CONTENT_ENCODING, REPLY_TO_GROUP_ID, AmqpFormat, id_text
+from broker.sessions.amqp.format import AMQP_FORMAT, CONTENT_ENCODING, REPLY_TO_GROUP_ID, AmqpFormat
 from broker.sessions.amqp.link_id import HOPS as AMQP_HOPS
 from broker.sessions.amqp.link_id import hops_of
+from broker.sessions.message_ids import correlation_data, correlation_text, id_of, id_text
 from broker.sessions.mqtt.format import HOPS as MQTT_HOPS
-from broker.sessions.mqtt.format import MQTT_FORMAT, correlation_text, read_properties
+from broker.sessions.mqtt.format import MQTT_FORMAT, read_properties
 from broker.sessions.plain_values import header_text, to_json
 from broker.sessions.stomp.format import BROKERS, STOMP_FORMAT, StompFormat, encode_head, header_pairs
 from protocols.amqp.encode import encode
@@ -157,7 +158,7 @@ class Neutral:
 
     body: object = b""
     content_type: str = ""
-    correlation_id: str = ""
+    correlation_id: str = ""  # as `id_text` writes it
     reply_to: str = ""  # an address
     reply_routing: RoutingType | None = None
     type: str = ""
@@ -194,7 +195,7 @@ def to_amqp(message: Message, prefixes: ReplyPrefixes, mark: str = "") -> bytes:
         to=header.address,
         subject=neutral.type or None,
         reply_to=_reply_to(neutral, prefixes) or None,
-        correlation_id=neutral.correlation_id or None,
+        correlation_id=id_of(neutral.correlation_id) if neutral.correlation_id else None,
         content_type=neutral.content_type or None,
         content_encoding=encoding,
         absolute_expiry_time=header.expiration or None,
@@ -265,7 +266,7 @@ def to_mqtt(message: Message) -> tuple[MqttProperties, bytes]:
             data = to_json(body)
             neutral.content_type = JSON_TYPE
     response = _SYNTAX.to_topic(neutral.reply_to) or ""
-    correlation = neutral.correlation_id.encode()
+    correlation = correlation_data(neutral.correlation_id)
     pairs += [
         (property, text)
         for property, text in ((CONTENT_TYPE, neutral.content_type), (RESPONSE_TOPIC, response))
@@ -398,13 +399,13 @@ def _from_amqp(message: Message) -> Neutral:
     return Neutral(
         body=_amqp_body(kind, values),
         content_type=properties.content_type or "",
-        correlation_id=id_text(properties.correlation_id) or "",
+        correlation_id="" if properties.correlation_id is None else id_text(properties.correlation_id),
         reply_to=reply_to,
         reply_routing=routing,
         type=properties.subject or "",
         group=properties.group_id or "",
         sequence=None if properties.group_sequence is None else _signed(properties.group_sequence),
-        message_id=id_text(properties.message_id) or "",
+        message_id="" if properties.message_id is None else id_text(properties.message_id),
         user_id=(properties.user_id or b"").decode("utf-8", "replace"),
         created=properties.creation_time,
         properties=_amqp_properties(properties, application, noted),

@@ -13,6 +13,7 @@ from typing import Final
 
 from broker.engine.model.message import INGRESS_TIMESTAMP, RESERVED_PREFIXES, Annotations, Body, RoutingType, Value
 from broker.sessions.amqp.link_id import PREFIX, hops_of
+from broker.sessions.message_ids import id_text
 from broker.sessions.plain_values import to_json
 from protocols.amqp.encode import encode
 from protocols.amqp.errors import DecodeError
@@ -217,8 +218,8 @@ def without_reserved(head: bytes, *, linked: bool = False) -> bytes:
 def _properties(properties: Properties) -> dict[str, Value]:
     named: dict[str, object] = {
         "JMSTimestamp": properties.creation_time,
-        "JMSMessageID": id_text(properties.message_id),
-        "JMSCorrelationID": id_text(properties.correlation_id),
+        "JMSMessageID": _id_text(properties.message_id),
+        "JMSCorrelationID": _id_text(properties.correlation_id),
         "JMSType": properties.subject,
         "JMSReplyTo": properties.reply_to,
         "JMSXGroupID": properties.group_id,
@@ -233,11 +234,8 @@ def _properties(properties: Properties) -> dict[str, Value]:
     return {name: _plain(value) for name, value in named.items() if value is not None}
 
 
-def id_text(id: MessageId | None) -> str | None:
-    """Return a message id or correlation id as text; binary ones in hexadecimal."""
-    if id is None:
-        return None
-    return id.hex() if isinstance(id, bytes) else str(id)
+def _id_text(id: MessageId | None) -> str | None:
+    return None if id is None else id_text(id)
 
 
 def _plain(value: object) -> Value:

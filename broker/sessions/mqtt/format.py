@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Final
 
 from broker.engine.model.message import RESERVED_PREFIXES, Annotations, Body, Value
+from broker.sessions.message_ids import correlation_text
 from protocols.mqtt.codes import V5, PacketType, Role
 from protocols.mqtt.errors import MqttError
 from protocols.mqtt.fields import Context, write_varint
@@ -110,14 +111,6 @@ def hops_of(head: bytes) -> list[str]:
     if _HOPS_BYTES not in head:
         return []
     return [value for name, value in read_properties(head).get_all(USER_PROPERTY) if name == HOPS]
-
-
-def correlation_text(data: bytes) -> str:
-    """Return correlation data as text, in hexadecimal if it is not UTF-8."""
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return data.hex()
 
 
 class MqttFormat:

@@ -185,7 +185,7 @@ def test_what_an_amqp_sender_says_of_itself_is_told_over_stomp() -> None:
         amqp.send(link, message("x", properties=properties, application={"NATIVE_MESSAGE_ID": "forged"}))
     amqp.send(link, message("y"))
     *told, plain = stomp.messages()
-    assert [m.headers["NATIVE_MESSAGE_ID"] for m in told] == ["order-1", "01ff", "7"]
+    assert [m.headers["NATIVE_MESSAGE_ID"] for m in told] == ["order-1", "ID:AMQP_BINARY:01FF", "ID:AMQP_ULONG:7"]
     assert {(m.headers["JMSXUserID"], m.headers["timestamp"]) for m in told} == {("carol", "1000")}
     assert not {"NATIVE_MESSAGE_ID", "JMSXUserID"} & plain.headers.keys()
     assert plain.headers["timestamp"] == str(broker.now), "when it came"

@@ -1,18 +1,23 @@
-"""A reply-to that crosses protocols leads back: a request by each protocol, the answer by each other, all kinds."""
+"""A reply-to that crosses protocols leads back, and a correlation id comes back as it was.
+
+A request by each protocol, the answer by each other, all kinds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
 
 import pytest
 
 from protocols.amqp.message import MESSAGE_ANNOTATIONS, encode_annotations
-from protocols.amqp.performatives import Accepted, Properties, Source
-from protocols.amqp.types import Byte
-from protocols.mqtt.properties import RESPONSE_TOPIC
+from protocols.amqp.performatives import Accepted, MessageId, Properties, Source
+from protocols.amqp.types import Byte, ULong
+from protocols.mqtt.properties import CORRELATION_DATA, RESPONSE_TOPIC
 from tests.support.amqp_client import AmqpSim, message
-from tests.support.mqtt_client import MqttClient
+from tests.support.mqtt_client import MqttClient, Pairs
 from tests.support.mqtt_world import SimWorld
 from tests.support.sim_broker import SimClient
 
@@ -23,20 +28,21 @@ class Stomp:
 
     client: SimClient
 
-    def ask(self, kind: str) -> None:
+    def ask(self, kind: str, id: str = "1") -> None:
         prefix = {"queue": "/queue/", "topic": "/topic/", "temporary": "/temp-queue/"}[kind]
         self.client.subscribe(f"{prefix}back", ack="auto", id="back")
-        self.client.send("/topic/service", b"question", **{"reply-to": f"{prefix}back"})
+        self.client.send("/topic/service", b"question", **{"reply-to": f"{prefix}back", "correlation-id": id})
 
     def serve(self) -> None:
         self.client.subscribe("/topic/service", ack="auto")
 
     def answer(self) -> None:
         [request] = self.client.messages()
-        self.client.confirmed(request.headers["reply-to"], b"answer")
+        same = {"correlation-id": request.headers["correlation-id"]}
+        self.client.confirmed(request.headers["reply-to"], b"answer", **same)
 
-    def answers(self) -> list[bytes]:
-        return self.client.bodies()
+    def answers(self) -> list[tuple[bytes, object]]:
+        return [(frame.body, frame.headers["correlation-id"]) for frame in self.client.messages()]
 
 
 @dataclass
@@ -46,7 +52,7 @@ class Amqp:
     client: AmqpSim
     jms: bool = False
 
-    def ask(self, kind: str) -> None:
+    def ask(self, kind: str, id: MessageId = "1") -> None:
         name = {"queue": "queue://back", "topic": "topic://back"}.get(kind)
         place = {"queue": 0, "topic": 1, "temporary": 2}[kind]
         if name is None:
@@ -61,7 +67,7 @@ class Amqp:
         else:
             self.client.receiver(name)
         noted = encode_annotations(MESSAGE_ANNOTATIONS, {"x-opt-jms-reply-to": Byte(place)}) if self.jms else b""
-        request = message("question", properties=Properties(reply_to=name), annotations=noted)
+        request = message("question", properties=Properties(reply_to=name, correlation_id=id), annotations=noted)
         self.client.send(self.client.sender("topic://service"), request)
 
     def serve(self) -> None:
@@ -69,20 +75,28 @@ class Amqp:
 
     def answer(self) -> None:
         [request] = self.client.take()
-        to = request.message.properties.reply_to
+        to, id = request.message.properties.reply_to, request.message.properties.correlation_id
         assert to is not None
         if self.jms:
             place = request.message.message_annotations["x-opt-jms-reply-to"]
             noted = encode_annotations(MESSAGE_ANNOTATIONS, {"x-opt-jms-dest": place})
             outcomes = self.client.send(
-                self.client.sender(None), message("answer", properties=Properties(to=to), annotations=noted)
+                self.client.sender(None),
+                message("answer", properties=Properties(to=to, correlation_id=id), annotations=noted),
             )
         else:
-            outcomes = self.client.send(self.client.sender(to), message("answer"))
+            answer = message("answer", properties=Properties(correlation_id=id))
+            outcomes = self.client.send(self.client.sender(to), answer)
         assert [type(outcome.state) for outcome in outcomes] == [Accepted]
 
-    def answers(self) -> list[bytes]:
-        return [body.encode() if isinstance(body, str) else body for body in self.client.bodies()]  # type: ignore[misc]
+    def answers(self) -> list[tuple[bytes, object]]:
+        found: list[tuple[bytes, object]] = []
+        for delivery in self.client.take():
+            body = delivery.body
+            assert isinstance(body, str | bytes)
+            text = body.encode() if isinstance(body, str) else body
+            found.append((text, delivery.message.properties.correlation_id))
+        return found
 
 
 @dataclass
@@ -91,19 +105,21 @@ class Mqtt:
 
     client: MqttClient
 
-    def ask(self, kind: str) -> None:
+    def ask(self, kind: str, id: bytes = b"1") -> None:
         self.client.subscribe("back", qos=1)
-        self.client.publish("service", b"question", 1, properties=[(RESPONSE_TOPIC, "back")])
+        properties: Pairs = [(RESPONSE_TOPIC, "back"), (CORRELATION_DATA, id)]
+        self.client.publish("service", b"question", 1, properties=properties)
 
     def serve(self) -> None:
         self.client.subscribe("service", qos=1)
 
     def answer(self) -> None:
         [request] = self.client.take()
-        self.client.publish(request.get(RESPONSE_TOPIC), b"answer", 1)
+        same: Pairs = [(CORRELATION_DATA, request.get(CORRELATION_DATA))]
+        self.client.publish(request.get(RESPONSE_TOPIC), b"answer", 1, properties=same)
 
-    def answers(self) -> list[bytes]:
-        return self.client.payloads()
+    def answers(self) -> list[tuple[bytes, object]]:
+        return [(packet.payload, packet.get(CORRELATION_DATA)) for packet in self.client.take()]
 
 
 Peer = Stomp | Amqp | Mqtt
@@ -127,7 +143,46 @@ def test_an_answer_reaches_the_one_that_asked(requester: str, responder: str, ki
     answering.serve()
     asking.ask(kind)
     answering.answer()
-    assert asking.answers() == [b"answer"]
+    assert asking.answers() == [(b"answer", b"1" if requester == "mqtt" else "1")]
+
+
+#: Who asks, and with which correlation ids.
+IDS: Final[dict[str, list[Any]]] = {
+    "stomp": [
+        "1",
+        "ID:AMQP_ULONG:5",
+        "ID:AMQP_ULONG:+5",
+        "ID:AMQP_BINARY:00fF",
+        "ID:AMQP_BINARY:0",
+        "ID:AMQP_STRING:x",
+    ],
+    "amqp": [
+        *(
+            "1",
+            "ID:x",
+            "ID:AMQP_ULONG:5",
+            "ID:AMQP_STRING:",
+            "ID:AMQP_STRING:ID:AMQP_ULONG:5",
+            ULong(0),
+            ULong(2**64 - 1),
+            UUID(int=7),
+        ),
+        *(b"plain", b"\x00\xff", b""),
+    ],
+    "mqtt": [b"1", b"\x00\xff", UUID(int=2**127).bytes, b"ID:AMQP_UUID:7"],
+}
+
+
+@pytest.mark.parametrize("responder", ["stomp", "amqp", "mqtt"])
+@pytest.mark.parametrize(("requester", "id"), [(name, id) for name, ids in IDS.items() for id in ids])
+def test_an_answer_has_the_correlation_id_of_its_question(requester: str, id: object, responder: str) -> None:
+    world = SimWorld()
+    asking, answering = PEERS[requester](world), PEERS[responder](world)
+    answering.serve()
+    asking.ask("topic", id)  # type: ignore[arg-type]
+    answering.answer()
+    [(_, again)] = asking.answers()
+    assert (again, type(again)) == (id, type(id))
 
 
 @pytest.mark.parametrize("responder", ["stomp", "amqp", "jms"])
@@ -138,13 +193,13 @@ def test_an_answer_waits_on_a_queue_that_the_asker_reads_later(responder: str) -
     answering.serve()
     asker = world.broker.connect() if responder != "stomp" else None
     if asker is not None:
-        asker.send("/topic/service", b"question", **{"reply-to": "/queue/later"})
+        asker.send("/topic/service", b"question", **{"reply-to": "/queue/later", "correlation-id": "1"})
         answering.answer()
         asker.subscribe("/queue/later", ack="auto")
         assert asker.bodies() == [b"answer"]
     else:
         amqp = AmqpSim(world.broker)
-        request = message("question", properties=Properties(reply_to="queue://later"))
+        request = message("question", properties=Properties(reply_to="queue://later", correlation_id="1"))
         amqp.send(amqp.sender("topic://service"), request)
         answering.answer()
         amqp.receiver("queue://later")
