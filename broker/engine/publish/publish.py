@@ -16,7 +16,8 @@ queues at once.  What else an address may do with messages is in `sending`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain, groupby
 from typing import Final
 
@@ -77,9 +78,22 @@ class Producers:
         """Whether any message of these sends could be refused if they were published now; looks at no message."""
         return not self._state.journal.has_spare or any([_may_refuse(self._state, send) for send in sends])
 
-    def check_routed(self, send: Send) -> None:
-        """Raises NoQueue if messages of a send, which is found, would be refused for lack of a queue."""
-        sending.check_routed(self._state, send, send.messages)
+    @contextmanager
+    def together(self, send: Send, more: int, *, essential: bool) -> Iterator[None]:
+        """Publish a send, which is found, in one journal entry with other changes, which need at most `more` bytes.
+
+        `essential`: they may use the room for removals.  Raises AddressFull, DiskFull, NoQueue before anything changed.
+        """
+        state = self._state
+        sending.check(state, send.address)
+        sending.check_routed(state, send, send.messages)
+        need = more + (sending.needed(send.address, send.messages) if send.header.durable else 0)
+        arrival.reserve_bytes(state, need, essential=essential)
+        state.atomic = True
+        try:
+            yield
+        finally:
+            state.atomic = False
 
     def check_admitted(self, send: Send) -> None:
         """Raises AddressFull if the address of a send, which is found, refuses messages now."""

@@ -21,7 +21,7 @@ from typing import Final
 
 from broker.engine.model import topics
 from broker.engine.model.errors import RetainedFull
-from broker.engine.model.message import Message, RoutingType
+from broker.engine.model.message import Message, RoutingType, size_of
 from broker.engine.model.names import RETAINED
 from broker.engine.queues import arrival
 from broker.engine.queues.address import Address
@@ -118,6 +118,11 @@ class Retained:
         return reached
 
     # -- changes ---------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def needed(message: Message) -> int:
+        """The most bytes of journal to retain a message in place of another, or to clear that."""
+        return size_of([message]) + removal_bytes_of([message])
 
     def set(self, address: Address, message: Message) -> None:
         """Retain a message, replacing an older one of the same address.  It must be durable.

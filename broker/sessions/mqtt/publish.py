@@ -217,9 +217,13 @@ class Publisher:
             producers.find(send)
             if send.queue is not None:
                 raise InvalidName(f"a message to the single queue {send.queue.name} cannot be retained")
-            producers.check_routed(send)  # a refused message is not retained
-            send.header.retained = self._retain(send.address, send.header, head, payload, acknowledged=qos > 0)
-        result = producers.publish([send], producer=self._producer)
+            # A refused message is not retained, and clears nothing.
+            need = self._engine.retained.needed(send.messages[0])
+            with producers.together(send, need, essential=not payload):
+                send.header.retained = self._retain(send.address, send.header, head, payload, acknowledged=qos > 0)
+                result = producers.publish([send], producer=self._producer)
+        else:
+            result = producers.publish([send], producer=self._producer)
         self.blocked |= result.blocked
         result.check()
         self._remember(send)

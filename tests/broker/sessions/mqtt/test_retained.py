@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from protocols.mqtt.codes import PacketType
+from protocols.mqtt.properties import SESSION_EXPIRY_INTERVAL
 from store import decode
 from tests.simulation.world import journal_records
 from tests.support.mqtt_client import MqttClient
-from tests.support.mqtt_world import SimWorld
+from tests.support.mqtt_world import FOR_EVER, SimWorld
 from tests.support.sim_broker import configured
 
 
@@ -103,3 +105,38 @@ def test_what_cannot_be_kept_is_unroutable() -> None:
     sim.broker.engine.retained.messages_max = 0
     sim.connect("c").publish("t", b"lost", retain=True)
     assert sim.broker.engine._state.unrouted == 1
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_on_a_full_disk_the_answer_says_what_became_of_it(qos: int) -> None:
+    """What is answered with an error is neither retained nor cleared."""
+    sim = SimWorld(configured())
+    broker, files = sim.broker, sim.broker.files
+    reader = sim.connect("reader", clean=False, properties=[(SESSION_EXPIRY_INTERVAL, FOR_EVER)])
+    reader.subscribe("#", qos=qos)
+    reader.drop()
+    producer = sim.connect("producer")
+    for n in range(1000):
+        producer.publish(f"t/{n}", b"x", qos=1, retain=True)
+    files.capacity = files.used()
+    refused = 0
+    while refused < 30:  # smaller and smaller ones, until hardly anything fits
+        refused += not sent(producer, "ballast", bytes(3_000 // (refused + 1)), qos)
+    for n in range(300):
+        kept = sent(producer, f"n/{n}", bytes(n), qos, retain=True)
+        assert kept is (broker.engine.retained.get(f"n.{n}") is not None)
+    cleared = [sent(producer, f"t/{n}", b"", qos, retain=True) for n in range(1000)]
+    assert cleared == [broker.engine.retained.get(f"t.{n}") is None for n in range(1000)]
+    assert True in cleared, "there is a reserve for that"
+    files.capacity = None
+    sim.advance(10)
+    assert all(sent(producer, f"t/{n}", b"", qos, retain=True) for n in range(1000))
+    assert broker.engine.retained.messages == sum(map(bool, [broker.engine.retained.get(f"n.{n}") for n in range(300)]))
+
+
+def sent(client: MqttClient, topic: str, payload: bytes, qos: int, *, retain: bool = False) -> bool:
+    """Whether the broker accepts a message."""
+    client.publish(topic, payload, qos=qos, retain=retain)
+    code = client.replies(PacketType.PUBACK if qos == 1 else PacketType.PUBREC)[-1][1]
+    client.replies(PacketType.PUBCOMP)
+    return code in (0, 0x10)
