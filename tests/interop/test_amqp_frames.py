@@ -229,6 +229,16 @@ def test_messages_are_not_acquired_in_a_transaction(broker: DaemonProcess, clien
     assert broker.queue("tx-acquire")["delivering"] == 0
 
 
+def test_a_declare_that_cannot_be_rejected(broker: DaemonProcess, client: WireClient) -> None:
+    """4.2: without the outcome rejected in its source, the coordinator's link must end."""
+    client.coordinator(8, name="c", source=composite("source", outcomes=("amqp:accepted:list",)))
+    for id in range(100):
+        client.declare(id, 8)
+    client.transfer(100, section(0x77, composite("declare")), 8)
+    assert client.next("detach").condition == "amqp:resource-limit-exceeded"
+    assert client.declare(101), "the transactions of the other link are gone with it"
+
+
 def test_requests_that_are_sent_settled(broker: DaemonProcess, client: WireClient) -> None:
     """4.2: the coordinator should detach, since the client could not learn its transaction's id."""
     client.transfer(0, section(0x77, composite("declare")), 9, settled=True)

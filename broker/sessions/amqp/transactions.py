@@ -21,7 +21,7 @@ from protocols.amqp.errors import (
     shown,
 )
 from protocols.amqp.link import Channel
-from protocols.amqp.performatives import Declared, DeliveryState, Error, Outcome, Rejected
+from protocols.amqp.performatives import Declared, Error, Outcome
 from protocols.amqp.receiver import Receiver
 
 
@@ -73,10 +73,10 @@ class Transactions:
         found = self._open.get(txn_id)
         return found is not None and bool(found.postings)
 
-    def declare(self, coordinator: Receiver) -> DeliveryState:
-        """Begin a transaction.  Returns its id, or a rejection."""
+    def declare(self, coordinator: Receiver) -> Declared:
+        """Begin a transaction; returns its id.  Raises AmqpError."""
         if len(self._open) >= self._most:
-            return Rejected(Error(RESOURCE_LIMIT_EXCEEDED, f"A connection may have {self._most} open transactions."))
+            raise link_error(RESOURCE_LIMIT_EXCEEDED, f"A connection may have {self._most} open transactions.")
         self._next += 1
         id = self._next.to_bytes(8)
         self._open[id] = OpenTransaction(id, self._engine.transactions.begin(), coordinator)
