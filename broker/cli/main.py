@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import click
@@ -120,8 +122,16 @@ def version() -> None:
     click.echo(f"bartleby {VERSION_SHOWN}")
 
 
+def _open_streams() -> None:
+    """Open the standard streams that a shell has closed (`<&-`), before any file gets their number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - for the rest of the process
+
+
 def main() -> None:
     """The command, as broker/__main__.py starts it."""
+    _open_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal may lack characters of names; standard error escapes them
         sys.stdout.reconfigure(errors="backslashreplace")
     try:

@@ -13,7 +13,7 @@ import json
 import os
 import ssl
 from collections.abc import Iterator, Mapping
-from http.client import HTTPException
+from http.client import BadStatusLine, HTTPException
 from pathlib import Path
 from typing import Any, Final
 from urllib.error import HTTPError
@@ -187,6 +187,8 @@ class Remote:
             with error:
                 raise self._refused(error.code, error.read(ANSWER_BYTES_MAX)) from None
         except (OSError, HTTPException) as error:
+            if isinstance(error, BadStatusLine) and not isinstance(error, OSError):  # the latter: it closed silently
+                raise Failure(UNREACHABLE, f"{self._url} does not answer like a broker: not in HTTP") from None
             reason = getattr(error, "reason", error)
             reason = getattr(reason, "verify_message", None) or getattr(reason, "strerror", None) or reason
             raise Failure(UNREACHABLE, f"{self._url} cannot be reached: {reason}", *self._hints) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -83,6 +84,34 @@ def test_names_that_a_terminal_cannot_show_are_escaped(tmp_path: Path, encoding:
     done = subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONIOENCODING": encoding}, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"\\u2603" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("closed", "arguments", "status", "said"),
+    [
+        (">&-", ["user", "list"], 0, ""),
+        ("<&-", ["user", "add", "zoe", "--role", "amq"], 2, "bartleby: no password was given"),
+        (
+            "<&-",
+            ["queue", "list", "--url", "http://127.0.0.1:1", "--user", "zoe"],
+            2,
+            "there is no terminal to ask for",
+        ),
+        ("<&- >&- 2>&-", ["user", "list"], 0, ""),
+        (">/dev/full", ["user", "list"], 1, "bartleby: the output cannot be written: No space left on device"),
+    ],
+)
+def test_streams_that_are_closed_or_full(
+    tmp_path: Path, closed: str, arguments: list[str], status: int, said: str
+) -> None:
+    data = ["--data", str(tmp_path)]
+    command = shlex.join([sys.executable, "-m", "broker", *arguments, *([] if "--url" in arguments else data)])
+    done = subprocess.run(
+        ["sh", "-c", f"{command} {closed}"], capture_output=True, text=True, check=False, start_new_session=True
+    )
+    assert done.returncode == status
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_no_such_command() -> None:
