@@ -26,7 +26,7 @@ from broker.cli.output import (
 )
 from broker.cli.repair import repair
 from broker.cli.replay import replay
-from broker.cli.settings import journal_read, journal_there
+from broker.cli.settings import JOURNAL, journal_read, journal_there
 from broker.log import cut
 from store import inspect
 from store.files import OsFiles
@@ -35,7 +35,7 @@ from store.record import RecordType
 #: Characters of one field in a printed line.
 FIELD_CHARS_MAX: Final = 200
 
-_directory: Final = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+_directory: Final = click.argument("directory", metavar="DIR", type=JOURNAL)
 
 
 def _fields(value: inspect.Report | inspect.SegmentReport | inspect.Line | inspect.Stat) -> dict[str, Any]:

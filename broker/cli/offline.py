@@ -13,7 +13,7 @@ import click
 from broker.cli.failure import CHECK_FAILED, Failure
 from broker.cli.output import progress_bar
 from broker.cli.owner import left_to_owner
-from broker.cli.settings import broker_options, journal_there, load_config
+from broker.cli.settings import JOURNAL, broker_options, journal_there, load_config
 from broker.log import printable
 from store.counted import counted
 
@@ -59,7 +59,7 @@ def compact(config: Path | None, data: Path | None) -> None:
 
 
 @click.command("export")
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="DIR", type=JOURNAL)
 @click.option(
     "-o",
     "--output",

@@ -72,7 +72,7 @@ remote_options: Final = together(
     ),
     click.option(
         "--token-file",
-        type=click.Path(dir_okay=False, path_type=Path),
+        type=click.Path(dir_okay=False, readable=False, path_type=Path),
         envvar="BARTLEBY_TOKEN_FILE",
         help="The file with the broker's token.  [default: management.token in the data directory]",
     ),

@@ -10,7 +10,7 @@ import click
 from broker.cli.failure import CHECK_FAILED, DAMAGED, NO_JOURNAL, USAGE, Failure, confirm
 from broker.cli.output import print_table, shown
 from broker.cli.owner import left_to_owner
-from broker.cli.settings import journal_there
+from broker.cli.settings import JOURNAL, journal_there
 from broker.clock import wall_ms
 from store import repair as repairing
 from store.counted import counted
@@ -19,7 +19,7 @@ from store.files import OsFiles
 
 
 @click.command()
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="DIR", type=JOURNAL)
 @click.option(
     "--backup",
     type=click.Path(path_type=Path),

@@ -16,7 +16,7 @@ import click
 from broker.cli.failure import CHECK_FAILED, PARTIAL, USAGE, Failure
 from broker.cli.output import OutputFormat, print_json, print_table, progress_bar
 from broker.cli.remote import Remote, call_options, connect
-from broker.cli.settings import data_directory, journal_read, journal_there
+from broker.cli.settings import JOURNAL, data_directory, journal_read, journal_there
 from broker.cli.task import batches, body_of, driven, rate_option
 from broker.clock import wall_ms
 from broker.reasons.messages import why_they_stay
@@ -64,7 +64,7 @@ class _Sent:
 
 
 @click.command()
-@click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@click.argument("directory", metavar="[DIR]", required=False, type=JOURNAL)
 @click.option(
     "--from", "start", type=Moment(), default=0, help="Only messages that left their queue at or after this time."
 )

@@ -30,6 +30,9 @@ class _Directory(click.Path):
 #: Not checked here for being readable: its reader reports that with a hint.
 DIRECTORY: Final = _Directory(file_okay=False, readable=False, path_type=Path)
 
+#: A journal, or a data directory; its reader reports what is wrong with it.
+JOURNAL: Final = _Directory(readable=False, path_type=Path)
+
 
 def together(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
     """Several options as one decorator, which shows them in this order."""
@@ -82,7 +85,7 @@ def journal_in(directory: Path) -> Path:
     try:
         return within if within.is_dir() else directory
     except OSError as error:
-        raise Failure(USAGE, f"{directory}: {error.strerror}") from None
+        raise Failure(NO_JOURNAL, f"{directory}: {error.strerror}") from None
 
 
 @contextmanager

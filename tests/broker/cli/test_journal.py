@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -175,6 +176,17 @@ def test_a_directory_without_a_journal_is_6_and_stays_as_it_is(tmp_path: Path, c
         f"bartleby: {tmp_path}: there is no journal: it has no segments\n",
     )
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", ["verify", "print", "stat", "export", "repair", "replay"])
+def test_a_directory_that_may_not_be_read_is_6(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str) -> None:
+    def denied(path: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)
+    monkeypatch.setattr(Path, "is_dir", denied)
+    result = invoke("journal", command, str(tmp_path))
+    assert (result.exit_code, result.stderr) == (6, f"bartleby: {tmp_path}: Permission denied\n")
 
 
 def test_repair(data: Path, tmp_path: Path) -> None:
