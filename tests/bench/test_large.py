@@ -17,7 +17,6 @@ BODY_BYTES = 160 << 20
 PEAK_MIB = 150
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("protocol", ["stomp", "amqp"])
 def test_in_and_out(protocol: str, tmp_path: Path) -> None:
     arguments = ["--bytes", str(BODY_BYTES), "--protocol", protocol]

@@ -7,7 +7,6 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-import pytest
 from proton import Delivery, Message
 
 from tests.support.daemon import running
@@ -21,7 +20,6 @@ LARGE_BYTES: Final = 2 << 20
 BODY: Final = Random(1).randbytes(LARGE_BYTES).replace(b"\0", b"\1")
 
 
-@pytest.mark.timeout(120)
 def test_stomp_py_and_proton_over_a_kill(tmp_path: Path) -> None:
     with running(tmp_path) as broker:
         with connected(broker.port) as client:
@@ -43,7 +41,6 @@ def test_stomp_py_and_proton_over_a_kill(tmp_path: Path) -> None:
             client.ack(received)
 
 
-@pytest.mark.timeout(120)
 def test_from_proton_to_stomp_py_and_back(tmp_path: Path) -> None:
     with running(tmp_path) as broker:
         port = broker.ports["amqp"]

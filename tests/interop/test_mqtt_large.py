@@ -7,8 +7,6 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-import pytest
-
 from protocols.mqtt.codes import V311
 from protocols.mqtt.encode import PublishHead, encode
 from tests.support.daemon import running
@@ -28,7 +26,6 @@ def body(number: int) -> bytes:
     return Random(number).randbytes(LARGE_BYTES)
 
 
-@pytest.mark.timeout(240)
 def test_paho_over_a_kill_and_in_little_memory(tmp_path: Path) -> None:
     with running(tmp_path) as broker:
         port = broker.ports["mqtt"]

@@ -11,7 +11,6 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-import pytest
 from proton import Message
 
 from tests.support import paho_client
@@ -65,7 +64,6 @@ def begin(broker: DaemonProcess, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-@pytest.mark.timeout(240)
 def test_a_paged_queue_moves_to_another_broker_over_kills_and_an_interrupt(tmp_path: Path) -> None:
     first, rest = tmp_path / "first.jsonl", tmp_path / "rest.jsonl"
     with running(made(tmp_path / "one"), SETTINGS) as broker:
@@ -111,7 +109,6 @@ def test_a_paged_queue_moves_to_another_broker_over_kills_and_an_interrupt(tmp_p
         assert numbers == sorted(numbers) or imported + left > MESSAGES + 1
 
 
-@pytest.mark.timeout(120)
 def test_messages_of_every_protocol_arrive_as_they_were(tmp_path: Path) -> None:
     file = tmp_path / "mixed.jsonl"
     with running(made(tmp_path / "one")) as broker:
