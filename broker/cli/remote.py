@@ -13,12 +13,12 @@ import json
 import os
 import ssl
 from collections.abc import Iterator, Mapping
-from http.client import BadStatusLine, HTTPException
+from http.client import BadStatusLine, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import Any, Final
 from urllib.error import HTTPError
 from urllib.parse import quote, urlencode, urlsplit
-from urllib.request import HTTPSHandler, OpenerDirector, ProxyHandler, Request, build_opener
+from urllib.request import AbstractHTTPHandler, HTTPSHandler, OpenerDirector, ProxyHandler, Request, build_opener
 
 import click
 
@@ -119,6 +119,23 @@ class TaskEnded(Failure):
     """The task of a step was ended by someone other than its client."""
 
 
+class _Https(HTTPSHandler):
+    """Calls over TLS; without a context, the system's authorities are read when the first call needs them.
+
+    Python's own handler reads them in any case, which takes longer than most commands over plain HTTP.
+    """
+
+    def __init__(self, context: ssl.SSLContext | None) -> None:
+        AbstractHTTPHandler.__init__(self)
+        self._given = context
+
+    def https_open(self, request: Request) -> HTTPResponse:
+        """See HTTPSHandler."""
+        if self._given is None:
+            self._given = ssl.create_default_context()
+        return self.do_open(HTTPSConnection, request, context=self._given)
+
+
 class Remote:
     """Calls to one broker."""
 
@@ -128,7 +145,7 @@ class Remote:
         self._hints = (hint,) if hint else ()
         #: Seconds that an answer may take.
         self.timeout_seconds: float = TIMEOUT_SECONDS
-        self._opener: OpenerDirector = build_opener(ProxyHandler({}), HTTPSHandler(context=context))
+        self._opener: OpenerDirector = build_opener(ProxyHandler({}), _Https(context))
 
     def get(self, path: str, **parameters: Parameter) -> Any:
         """The answer to a GET."""
@@ -285,10 +302,13 @@ def _login(url: str, user: str) -> str:
         raise Failure(USAGE, f"the password of {user} is not UTF-8") from None
 
 
-def _context(ca_file: Path | None, certificate: str) -> ssl.SSLContext:
-    """The TLS context: trusts authorities, or only the certificate that this machine's broker uses.  Raises Failure."""
+def _context(ca_file: Path | None, certificate: str) -> ssl.SSLContext | None:
+    """The TLS context: trusts authorities, or only the certificate that this machine's broker uses.
+
+    None: trusts the system's authorities.  Raises Failure.
+    """
     if ca_file is None and not certificate:
-        return ssl.create_default_context()
+        return None
     chosen = ca_file or Path(certificate)
     try:
         if ca_file is not None:

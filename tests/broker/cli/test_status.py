@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import ssl
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -34,6 +36,12 @@ async def test_status_shows_the_broker(broker: TestBroker, operator: Operator) -
     assert shown["acceptor stomp"] == "127.0.0.1:61613, 3 connections"
     assert shown["messages"] == "2"
     assert (await operator.json("status"))["messages"] == 2
+
+
+async def test_no_authorities_are_read_for_plain_http(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which would take longer than all else that a command does."""
+    monkeypatch.setattr(ssl, "create_default_context", MagicMock(side_effect=AssertionError))
+    assert (await operator.run("status")).exit_code == 0
 
 
 async def test_status_of_a_broker_that_is_not_ready_is_1(broker: TestBroker, operator: Operator) -> None:
