@@ -13,16 +13,19 @@ a client that stay so when its connection ends belong to its session.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Final
 
 from broker.engine.client_sessions.client import Client, ClientSubscription
 from broker.engine.delivery import redelivery
 from broker.engine.delivery.consumers import Consumers
+from broker.engine.delivery.redelivery import DeliveryOutcome
 from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.message import RoutingType
 from broker.engine.queues import clearing
 from broker.engine.queues.consumer import AckMode, Consumer, Sink, Subscriber
+from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
 from broker.engine.routing import alter, registry
 
@@ -36,6 +39,7 @@ class ClientSubscriptions:
         self._state = state
         self._consumers = consumers
         self.shares: dict[str, dict[str, Client]] = {}
+        self._finishing: Counter[str] = Counter()  # ended subscriptions with messages in flight, by name
 
     def attach(self, subscription: ClientSubscription, sink: Sink, full_name: str = "") -> Consumer:
         """Give a subscription a consumer, and a queue if needed; `full_name`: of the queue that the client names.
@@ -86,6 +90,9 @@ class ClientSubscriptions:
     def join(self, subscription: ClientSubscription) -> None:
         """Add the client to those that share a subscription, if it is shared."""
         if subscription.shared:
+            queue = self._state.queues.get(subscription.name)
+            if queue is not None and subscription.name in self._finishing and subscription.name not in self.shares:
+                self._reopen(queue)
             self.shares.setdefault(subscription.name, {})[subscription.client.id] = subscription.client
             self._update_durable_only(subscription)
 
@@ -95,6 +102,15 @@ class ClientSubscriptions:
         subscription.consumer.remote = subscription.client.remote
         subscription.consumer.away = False
         self._update_durable_only(subscription)
+
+    def resumed(self, subscription: ClientSubscription) -> None:
+        """Let a subscription's queue take messages again, which had ended with messages in flight."""
+        self._finishing -= Counter([subscription.name])
+        self._reopen(self._state.queues[subscription.name])
+        self.reconnected(subscription)
+
+    def _reopen(self, queue: Queue) -> None:
+        alter.become(self._state, queue, replace(queue.attributes, enabled=True))
 
     def disconnected(self, subscription: ClientSubscription) -> None:
         """Handle the disconnection of a client with a lasting session: its consumer is closed, unless it `stays`."""
@@ -112,21 +128,19 @@ class ClientSubscriptions:
     def end(self, subscription: ClientSubscription, *, finishing: bool = False) -> None:
         """End a subscription.  Messages in flight are returned, unless its consumer stays to finish them (`finishing`).
 
-        Its queue is deleted, even if the client may no longer read it; a shared one with its last client, and one with
-        messages in flight when it is ended again, without them.
+        Its queue is deleted, even if the client may no longer read it; a shared one with its last client.  While
+        messages in flight are being finished, a queue stays without the others, and takes no more.
         """
         consumer, state = subscription.attached, self._state
         queue = state.queues.get(subscription.name)
         # With QoS 0 it has no queue without a consumer: one of its name is another subscriber's.
         durable = queue is not None and queue.durable and subscription.reliable
-        if subscription.shared or subscription.borrowed:
-            if consumer is not None and not finishing:
-                self._consumers.close(consumer, redelivery.INTERRUPTED)
-        elif queue is not None and finishing:
-            alter.become(state, queue, replace(queue.attributes, enabled=False))
-            clearing.leave_nothing(state, queue)
-        elif queue is not None and (consumer is not None or (durable and not queue.consumers)):
-            registry.delete_queue(state, queue)
+        if finishing:
+            self.finishing(subscription)
+        elif (subscription.shared or subscription.borrowed) and consumer is not None:
+            self._consumers.close(consumer, redelivery.INTERRUPTED)
+        if subscription.borrowed:
+            return
         if subscription.shared:
             sharing = self.shares.get(subscription.name, {})
             sharing.pop(subscription.client.id, None)
@@ -134,8 +148,26 @@ class ClientSubscriptions:
                 self._update_durable_only(subscription)
                 return
             self.shares.pop(subscription.name, None)
-            if queue is not None and queue.is_shared_subscription:
-                registry.delete_queue(state, queue)
+        if queue is None:
+            return
+        if subscription.name in self._finishing:
+            alter.become(state, queue, replace(queue.attributes, enabled=False))
+            clearing.leave_nothing(state, queue)
+        elif queue.is_shared_subscription or consumer is not None or (durable and not queue.consumers):
+            registry.delete_queue(state, queue)
+
+    def finishing(self, subscription: ClientSubscription) -> None:
+        """Note that an ended subscription has messages in flight."""
+        self._finishing[subscription.name] += 1
+
+    def finished(self, subscription: ClientSubscription, how: DeliveryOutcome) -> None:
+        """Close the consumer of an ended subscription, and delete its queue if that was kept for it only."""
+        consumer, name = subscription.consumer, subscription.name
+        assert consumer is not None, "its consumer has stayed"
+        self._consumers.close(consumer, how)
+        self._finishing -= Counter([name])
+        if name not in self._finishing and name not in self.shares and not consumer.queue.deleted:
+            registry.delete_queue(self._state, consumer.queue)
 
     def _update_durable_only(self, subscription: ClientSubscription) -> None:
         """Set whether the subscription's queue accepts only durable messages."""
@@ -152,5 +184,6 @@ class ClientSubscriptions:
     def delete_abandoned(self) -> None:
         """After a restart, delete shared subscriptions whose last client had no stored session or has left them."""
         for queue in list(self._state.queues.values()):
-            if queue.is_shared_subscription and queue.name not in self.shares:
+            kept = queue.name in self.shares or queue.name in self._finishing
+            if queue.is_shared_subscription and not kept:
                 registry.delete_queue(self._state, queue)

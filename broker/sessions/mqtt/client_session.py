@@ -273,6 +273,10 @@ class MqttSessions:
     def restore(self) -> int:
         """Restore the stored sessions, before any client connects.  Returns how many there are."""
         restored = [self._restore(stored) for stored in self.engine.sessions.of_clients()]
+        for session in restored:  # now all who share a subscription are known
+            assert session.stored is not None, "it was stored"
+            session.subscriptions.settle_restored()
+            self.engine.sessions.take_over(session.stored, session.in_flight.current)
         for session in restored:
             if session.client.lasting:
                 self.note(session)
@@ -300,8 +304,6 @@ class MqttSessions:
         session.subscriptions.restore(_subscriptions(stored))
         session.in_flight.stored = stored if session.client.lasting else None
         session.deliveries.restore(stored)
-        session.subscriptions.settle_restored()
-        self.engine.sessions.take_over(stored, session.in_flight.current)
         return session
 
 

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from broker.engine import Client, Consumer, Definition, DeliveryOutcome, Engine, Queue, redelivery
+from broker.engine import Client, Consumer, Definition, Engine, Queue, redelivery
+from broker.engine.model.access import Access
 from broker.engine.model.errors import EngineError
 from broker.sessions.mqtt.delivery import Deliveries
 from broker.sessions.mqtt.format import qos_of, retained_head
@@ -50,20 +51,17 @@ class Finishing:
         """Close the consumers that have no more messages in flight."""
         if self._subscriptions:
             for consumer in [c for c in self._subscriptions if not c.unacked or c.closed]:
-                self._end(self._subscriptions.pop(consumer), consumer, redelivery.CLOSED)
+                self._engine.subscriptions.finished(self._subscriptions.pop(consumer), redelivery.CLOSED)
 
-    def _end(self, subscription: Subscription, consumer: Consumer, how: DeliveryOutcome) -> None:
-        if subscription.shared:
-            self._engine.consumers.close(consumer, how)
-        elif not consumer.closed:
-            self._engine.subscriptions.end(subscription)
-
-    def make_way(self, text: str) -> None:
-        """Delete the queue of the subscription with that filter, if it has one of its own: a new one needs its name."""
+    def resume(self, text: str, access: Access) -> Subscription | None:
+        """Return the subscription with that filter, if it has a queue of its own and the client may read it."""
         for consumer, subscription in list(self._subscriptions.items()):
             if subscription.filter.text == text and not subscription.shared:
                 del self._subscriptions[consumer]
-                self._end(subscription, consumer, redelivery.CLOSED)
+                if self._engine.consumers.recheck(consumer, access):
+                    return subscription
+                self._engine.subscriptions.finished(subscription, redelivery.CLOSED)
+        return None
 
     def leave(self) -> None:
         """Return shared messages in flight with QoS 1, for other clients: the client has disconnected."""
@@ -76,7 +74,7 @@ class Finishing:
         """End all, as the session ends: other clients get the messages in flight, except QoS 2 [MQTT-4.8.2-5]."""
         for consumer, subscription in self._subscriptions.items():
             self._deliveries.in_flight.consume_exactly_once(consumer)
-            self._end(subscription, consumer, redelivery.INTERRUPTED)
+            self._engine.subscriptions.finished(subscription, redelivery.INTERRUPTED)
         self._subscriptions.clear()
 
     def to_json(self) -> dict[str, Definition]:
@@ -87,6 +85,7 @@ class Finishing:
     def restore(self, subscription: Subscription, consumer: Consumer) -> None:
         """Add a stored subscription; its messages in flight are restored before `settle`."""
         self._subscriptions[consumer] = subscription
+        self._engine.subscriptions.finishing(subscription)
 
     def settle(self) -> None:
         """Retire the restored consumers, once their messages are in flight again."""
@@ -154,12 +153,24 @@ class Subscriptions:
             return False
         if len(self) >= most:
             raise TooMany(f"a session may have {most} subscriptions")
-        subscription = self._make(asked, identifier, queue)
-        self.finishing.make_way(text)
-        self._attach(subscription)
+        ended = self.finishing.resume(text, self._client.access)
+        if ended is None:
+            subscription = self._make(asked, identifier, queue)
+            self._attach(subscription)
+            self._engine.subscriptions.join(subscription)
+        else:
+            subscription = ended
+            self._resume(subscription, asked, identifier)
         self._by_filter[text] = subscription
-        self._engine.subscriptions.join(subscription)
         return True
+
+    def _resume(self, subscription: Subscription, asked: SubscriptionRequest, identifier: int) -> None:
+        """Make a subscription again that has ended with messages in flight."""
+        assert subscription.consumer is not None, "its consumer has stayed"
+        self._engine.subscriptions.resumed(subscription)
+        subscription.change(asked, identifier, self._engine.messages.next_id)
+        self._engine.subscriptions.change_no_local(subscription)
+        self._deliveries.add(subscription, subscription.consumer)
 
     def _make(self, asked: SubscriptionRequest, identifier: int, queue: str = "") -> Subscription:
         filter = asked.filter

@@ -588,6 +588,31 @@ def test_leaving_a_share_and_the_broker_with_messages_in_flight(sim: SimWorld, l
     assert (queue.message_count, len(queue.consumers)) == (0, 1 if leave == "unsubscribe" else 2)
 
 
+@pytest.mark.parametrize("restart", [True, False])
+@pytest.mark.parametrize("back", [True, False])
+def test_the_last_one_leaves_a_share_with_messages_in_flight(sim: SimWorld, restart: bool, back: bool) -> None:
+    """What is in flight with QoS 2 is completed; the queue takes no more, unless somebody comes to it."""
+    client = sim.subscriber("c", "$share/g/t", qos=2, expiry=100, auto=False)
+    other = sim.subscriber("other", "$share/g/t", qos=1, expiry=100)
+    assert other.unsubscribe("$share/g/t") == [0]
+    other.publish("t", b"1", 2)
+    assert client.unsubscribe("$share/g/t") == [0]
+    other.publish("t", b"too late", 1)
+    assert queues(sim)["$share.g.t"].message_count == 1
+    if back:
+        other.subscribe("$share/g/t", qos=1)
+    if restart:
+        sim.restart()
+        other = sim.connect("other", clean=False, expiry=100)
+        client = sim.connect("c", clean=False, expiry=100)
+    else:
+        client = sim.connect("c", clean=False, expiry=100)
+    assert [(m.payload, m.qos, m.packet_id, m.dup) for m in client.take()] == [(b"1", 2, 1, True)]
+    other.publish("t", b"2", 1)
+    assert other.payloads() == ([b"2"] if back else [])
+    assert ("$share.g.t" in queues(sim)) == back
+
+
 def test_a_share_goes_with_its_last_session_also_over_a_restart(sim: SimWorld) -> None:
     sim.connect("a", expiry=10).subscribe("$share/g/t", qos=1)
     sim.connect("b").subscribe("$share/h/t", qos=1)

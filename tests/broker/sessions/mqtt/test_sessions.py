@@ -367,6 +367,9 @@ def test_an_ended_subscription_with_messages_in_flight(sim: SimWorld, how: str, 
     other.publish("a", b"2", 2)
     [new] = client.take()
     assert (new.payload, new.qos, new.packet_id) == (b"2", 1, 2)
+    sim.restart()
+    client = sim.connect("c", clean=False, expiry=100, auto=False)
+    assert [(m.payload, m.qos, m.packet_id, m.dup) for m in client.take()] == [(b"1", 2, 1, True), (b"2", 1, 2, True)]
     client.ack(P.PUBREC, twice.packet_id)
     assert client.replies(P.PUBREL) == [(twice.packet_id, 0)]
     client.ack(P.PUBCOMP, twice.packet_id)
