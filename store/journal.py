@@ -272,6 +272,11 @@ class Journal:
             self._refused = True
             raise JournalFull(f"{max(self._left(), 0)} bytes are left in the last segment, and the disk is full")
 
+    def look_for_room(self) -> None:
+        """Try a full disk again, if that is due: it may have room although nobody asks for any."""
+        if self._spare.full:
+            self._ask(self.segment + 1)
+
     def _ask(self, segment: int) -> None:
         """Ask for a segment: wait for the first answer; after a refusal ask again from time to time."""
         if not self._spare.full:

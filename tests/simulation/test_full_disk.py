@@ -269,6 +269,17 @@ def test_one_message_that_nobody_consumes_does_not_keep_the_disk_full(segment_by
 
 
 @everywhere
+def test_an_idle_broker_notices_that_there_is_room(segment_bytes: int) -> None:
+    """Nobody sends anything: clients stay away from a broker that is not ready."""
+    bench = begun(segment_bytes)
+    fill_disk(bench, segment_bytes)
+    assert not bench.engine.journal.accepting
+    bench.broker.files.capacity = None
+    bench.broker.advance(A_WHILE)
+    assert bench.engine.journal.accepting
+
+
+@everywhere
 def test_a_ring_has_become_smaller(segment_bytes: int) -> None:
     """At the next start all leave that are too many."""
     bench = scene(segment_bytes, free=False)

@@ -117,8 +117,9 @@ class Cleaner:
         if journal.segment == self._looked and not (full and self._state.now >= self._next):
             return None
         self._looked = journal.segment
-        self._next = self._state.now + FULL_RETRY_MS
+        self._next = self._state.now + journal.limits.retry_ms
         if full:
+            journal.look_for_room()
             return journal.space.to_clean_when_full()
         return journal.space.to_clean(files_min=limits.compact_min_files, percentage=limits.compact_percentage)
 
