@@ -31,7 +31,7 @@ async def test_all_of_them(client: Client) -> None:
         ("max-deliveries", ["max-deliveries"]),
         ("0x97", ["Quota exceeded"]),
         ("exit 3", ["unreachable"]),
-        ("http 503", ["not-readable", "standby", "/livez", "/readyz"]),
+        ("http 503", ["not-readable", "standby", "too-many-connections", "/livez", "/readyz"]),
         ("2026-11-21T09:57:12Z WARNING login.refused remote=a/b", ["login.refused"]),
         ("x" * (WORD_CHARS_MAX - 17) + " max-deliveries", ["max-deliveries"]),
     ],
