@@ -3,8 +3,10 @@
 They subscribe, alone and shared, change the QoS, unsubscribe, answer when they like, come and go, take over from
 themselves.  What each is owed is noted, and in the end, when all have come back and answered everything:
 
-- a subscription of QoS 1 or 2 has got every message since it was made, a shared one as a whole;
+- a subscription of QoS 1 or 2 has got every message since it was made, a shared one as a whole; one that was lowered to
+  QoS 0 has got those before;
 - what was received with QoS 2 was received once, of a shared subscription by one client;
+- a packet id of QoS 2 stood for one message until that was released, and every one was;
 - nothing is on a queue, nothing is in flight, and the journal's accounts agree.
 
 Each delivery tells by its subscription identifier which filter it is for.
@@ -48,8 +50,8 @@ _NAMED: Final = dict(enumerate(FILTERS, 1))
 class Client:
     """One client, over all its connections.
 
-    `since`: how many messages there were when it subscribed, by filter.  `once`: what all clients received with QoS 2,
-    by the client's name or that of the share.
+    `since`: how many messages there were when it subscribed, by filter; `before`: that, and how many there were when
+    the filter got QoS 0.  `once`: what all clients received with QoS 2, by the client's name or that of the share.
     """
 
     def __init__(self, name: str, once: Counter[tuple[str, str, bytes]]) -> None:
@@ -59,7 +61,8 @@ class Client:
         self.qos: dict[str, int] = {}
         self.since: dict[str, int] = {}
         self.got: dict[str, Counter[bytes]] = defaultdict(Counter)
-        self.owed: set[int] = set()  # packet ids of QoS 2 that are received and not released
+        self.before: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        self.owed: dict[int, bytes] = {}  # what is received with QoS 2 and not released, by packet id
 
     @property
     def here(self) -> bool:
@@ -84,7 +87,7 @@ class Client:
         wire.settle()
         if wire.answers:
             [packet_id] = wire.answers.pop(0).packet_ids
-            self.owed.discard(packet_id)
+            self.owed.pop(packet_id, None)
             wire.ack(P.PUBCOMP, packet_id)
             return True
         if not wire.arrived:
@@ -92,10 +95,12 @@ class Client:
         message = wire.arrived.pop(0)
         [identifier] = message.properties.get_all(SUBSCRIPTION_IDENTIFIER)
         filter = _NAMED[identifier]
+        if self.owed.get(message.packet_id, message.payload) != message.payload:
+            raise AssertionError(f"{self.name} would take packet {message.packet_id} for another one")
         if message.qos < 2 or message.packet_id not in self.owed:
             self.got[filter][message.payload] += 1
             if message.qos == 2:
-                self.owed.add(message.packet_id)
+                self.owed[message.packet_id] = message.payload
                 self.once["" if filter.startswith("$share") else self.name, filter, message.payload] += 1
         if message.qos:
             wire.ack(P.PUBACK if message.qos == 1 else P.PUBREC, message.packet_id)
@@ -149,6 +154,8 @@ class Run:
         identifier = list(FILTERS).index(filter) + 1
         assert client.wire.subscribe(wish(filter, qos), identifier=identifier) == [qos]
         if not qos or not client.qos.get(filter):
+            if client.qos.get(filter):
+                client.before[filter].append((client.since[filter], len(self.sent)))
             client.since[filter] = len(self.sent)
         client.qos[filter] = qos
         self.look_at_share(filter)
@@ -159,6 +166,7 @@ class Run:
             filter = self.chance.choice(list(client.qos))
             assert client.wire.unsubscribe(filter) == [0]
             del client.qos[filter], client.since[filter]
+            client.before.pop(filter, None)
             self.look_at_share(filter)
 
     def look_at_share(self, filter: str) -> None:
@@ -196,20 +204,22 @@ class Run:
             pass
         assert max(self.once.values(), default=0) <= 1, "received with QoS 2 more than once"
         for client in self.clients:
+            assert client.owed == {}, client.name
             for filter, qos in client.qos.items():
-                if qos and not filter.startswith("$share"):
-                    assert self.missing(filter, client.since[filter], [client]) == [], (client.name, filter)
+                owed = [*client.before[filter], *([(client.since[filter], len(self.sent))] if qos else [])]
+                for since, until in [] if filter.startswith("$share") else owed:
+                    assert self.missing(filter, since, until, [client]) == [], (client.name, filter)
         for filter, since in self.shared_since.items():
-            assert self.missing(filter, since, self.clients) == [], filter
+            assert self.missing(filter, since, len(self.sent), self.clients) == [], filter
         for session in self.broker.engine.sessions.all():
             assert not any([list(session.current()), session.released, session.received]), session.name
         assert not any(queue.message_count for queue in self.broker.engine.queues.values())
         check_counters(self.broker)
         check_accounts(self.broker)
 
-    def missing(self, filter: str, since: int, clients: list[Client]) -> list[bytes]:
+    def missing(self, filter: str, since: int, until: int, clients: list[Client]) -> list[bytes]:
         """What none of these has got of what matches."""
-        owed = [payload for topic, payload in self.sent[since:] if topic in FILTERS[filter]]
+        owed = [payload for topic, payload in self.sent[since:until] if topic in FILTERS[filter]]
         return [payload for payload in owed if not any(client.got[filter][payload] for client in clients)]
 
 
