@@ -184,5 +184,7 @@ class Deliveries:
         """Close the connection, as an operator deleted the queue; it is made again when the client reconnects."""
         if consumer in self._subscriptions:
             self.remove(consumer)
+            if consumer.queue.deleted:
+                self.in_flight.release_deleted(consumer)
             if self.sender is not None:
                 self.sender.port.dismiss(reason)

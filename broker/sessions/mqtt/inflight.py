@@ -209,6 +209,21 @@ class InFlight:
             elif message.id in consumer.unacked:
                 self._engine.consumers.acknowledge(consumer, message.id)
 
+    def release_deleted(self, consumer: Consumer) -> None:
+        """Go on to PUBREL with messages in flight with QoS 2 that were deleted with their queue.
+
+        The client may have them: it would take a new message with such a packet identifier for the old one.
+        """
+        found = {
+            packet_id: message
+            for packet_id, state, subscription, message in self
+            if state is Sent.EXACTLY_ONCE and subscription.consumer is consumer and packet_id not in self._unsent
+        }
+        if found and self.stored is not None:
+            self.outgoing.acknowledge(PacketType.PUBREC, list(found))
+            self._landed(found.values())
+            self._engine.sessions.released(self.stored, list(found))
+
     def forget_released(self) -> None:
         """Forget released messages: the receiver has lost its session, and will not answer their PUBREL."""
         done = self.outgoing.forget_released()

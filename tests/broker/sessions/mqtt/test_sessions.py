@@ -345,6 +345,32 @@ def test_what_was_in_flight_of_an_ended_subscription_goes_on_where_it_was(sim: S
     assert list(queues(sim)) == ["c.b"]
 
 
+@pytest.mark.parametrize("here", [True, False])
+@pytest.mark.parametrize("crash", [True, False, None])
+def test_packet_ids_of_deleted_messages_are_not_free(sim: SimWorld, crash: bool | None, here: bool) -> None:
+    """The client has received one with QoS 2: it would take a new message with its packet id for the old one."""
+    client = sim.subscriber("c", "a", qos=2, expiry=100, auto=False)
+    other = sim.connect("other")
+    other.publish("a", b"old", 2)
+    [old] = client.take()
+    if not here:
+        client.drop()
+    with sim.broker.turn():
+        sim.broker.engine.operators.delete_queue(queues(sim)["c.a"], with_messages=True)
+    if crash is not None:
+        sim.restart(crash=crash)
+    client = sim.connect("c", clean=False, expiry=100, auto=False)
+    assert client.take() == []
+    assert client.replies(P.PUBREL) == [(old.packet_id, 0)]
+    sim.connect("other").publish("a", b"new", 2)
+    assert [(m.payload, m.packet_id) for m in client.take()] == [(b"new", 2)]
+    client.ack(P.PUBCOMP, old.packet_id, reason=0x92)
+    client.ack(P.PUBREC, 2)
+    client.ack(P.PUBCOMP, 2)
+    client.drop()
+    assert sim.connect("c", clean=False, expiry=100, auto=False).replies(P.PUBREL) == []
+
+
 @pytest.mark.parametrize("restart", [True, False])
 @pytest.mark.parametrize("how", ["subscribe", "take over", "end"])
 def test_an_ended_subscription_with_messages_in_flight(sim: SimWorld, how: str, restart: bool) -> None:
