@@ -85,7 +85,7 @@ def retry(name: str, to_first_origin: bool, yes: bool, detach: bool, output: Out
             click.echo(f"queue {name} is not on a dead-letter or expiry address", err=True)
             those = "those of its" if _chooses(asked) else "its"
             count = counted(found["messages"], "message")
-            confirm(f"Take {those} {count} back to where they were before they were moved to it?", "moved")
+            confirm(f"Take {those} {count} back, to where each was before it was moved here?", "moved")
     task.start(remote, asked, output, detach=detach)
 
 
