@@ -30,6 +30,9 @@ GAP_BYTES_MAX: Final = 32 << 10
 #: The most bytes of one read, unless a record is larger: two such buffers are in memory at a time.
 READ_BYTES_MAX: Final = 4 << 20
 
+#: Bytes that must fit before a full disk counts as having room again: enough for some messages.
+TRIED_BYTES: Final = 1 << 20
+
 #: A buffer, and the range of indexes (start, stop) of the requested records in it; it begins with the first of them.
 #: None: they are not there.
 Found = tuple[bytes | None, int, int]
@@ -127,6 +130,14 @@ class Pages:
         self._end += len(data)
         self._needed[self._scratch] += count
         return place
+
+    def try_again(self) -> bool:
+        """Whether a scratch file can be written again; the next record overwrites what is written here."""
+        place = self.write([bytes(TRIED_BYTES)], 0)
+        if place is None:
+            return False
+        self._end = place[1]
+        return True
 
     def _begin(self) -> None:
         """Continue in a new file."""

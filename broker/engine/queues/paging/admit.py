@@ -7,6 +7,8 @@ to a scratch file; if that fails, it stays in memory within the tail, and the se
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Final
 
 from broker.engine.model.attributes import QueueAttributes
 from broker.engine.model.message import Message, MessageHeader
@@ -14,10 +16,15 @@ from broker.engine.queues.address import Address, Targets
 from broker.engine.queues.paging.rows import watch
 from broker.engine.queues.paging.tail import Landing, Tail
 from broker.engine.queues.queue import Queue
-from broker.engine.queues.removal import discharge
+from broker.engine.queues.removal import discharge, unblock
 from broker.engine.queues.state import State
 from broker.engine.queues.stored import encode_header, record_flags
 from store import record
+
+#: How often a scratch file that could not be written is tried again, in ms.
+SCRATCH_RETRY_MS: Final = 5_000
+
+_ALARM: Final = "scratch"
 
 
 def may_page(attributes: QueueAttributes) -> bool:
@@ -97,6 +104,7 @@ def enter(state: State, queue: Queue, messages: list[Message], landing: Landing 
         segment, offset, sizes = write_scratch(state, messages)
         if not segment:
             state.report("paging.scratch_failed", address=header.address)
+            _try_later(state)
     else:
         segment, offset, sizes = landing.segment, landing.offset, landing.sizes
     priority, expiration = header.priority, header.expiration
@@ -132,6 +140,21 @@ def write_scratch(state: State, messages: list[Message]) -> tuple[int, int, Sequ
         return 0, 0, [message.size for message in messages]
     fixed = record.MESSAGE_FIXED.size + len(encoded)
     return *place, [fixed + len(message.head) + len(message.body) for message in messages]
+
+
+def _try_later(state: State) -> None:
+    """Try the scratch file again from time to time: senders that wait for it send nothing that would."""
+    state.alarms.at(_ALARM, state.now + SCRATCH_RETRY_MS, partial(_try_again, state))
+
+
+def _try_again(state: State) -> None:
+    if not state.usage.disk.full and state.pages.try_again():
+        for address in state.blocking:
+            if address.unpageable:
+                cannot(state, address, state.bindings.targets(address))
+        unblock(state)
+    else:
+        _try_later(state)
 
 
 def _let_go(state: State, header: MessageHeader, messages: list[Message]) -> None:

@@ -12,6 +12,7 @@ from broker.engine.model.errors import AddressFull
 from broker.engine.model.message import RoutingType
 from broker.engine.moves.transfer import MessageRange
 from broker.engine.queues.paging import upkeep
+from broker.engine.queues.paging.admit import SCRATCH_RETRY_MS
 from broker.engine.routing import alter
 from store.segment import segment_name
 from tests.broker.engine.engine_harness import Bench, Producing
@@ -227,6 +228,26 @@ def test_without_room_for_scratch_files_messages_stay_in_memory_and_senders_wait
     assert taker.take() == bodies(0, 1, 2, 3)
     bench.ack(taker, *list(taker.consumer.unacked.values()))
     assert not is_blocked(producer)
+    settled(bench)
+
+
+def test_senders_go_on_when_scratch_files_have_room_though_nobody_consumes(bench: Bench) -> None:
+    filled(bench, 3, durable=False)
+    bench.broker.files.plan(1, Fault.ENOSPC, sticky=True)
+    bench.sent("q", b"3", durable=False)
+    producer = Producing()
+    bench.enter()
+    assert blocks(bench, producer)
+    bench.broker.advance(4 * SCRATCH_RETRY_MS)
+    assert is_blocked(producer)
+    bench.broker.files.heal()
+    bench.broker.advance(SCRATCH_RETRY_MS)
+    assert not is_blocked(producer)
+    filled(bench, 2, durable=False)
+    assert len(bench.broker.reported("paging.scratch_failed")) == 1
+    taker = bench.take("q")
+    assert taker.take() == bodies(0, 1, 2, 3, 0, 1)
+    bench.ack(taker, *list(taker.consumer.unacked.values()))
     settled(bench)
 
 
