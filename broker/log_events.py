@@ -594,6 +594,12 @@ EVENTS: Final[dict[str, Event]] = {
         "Commit sooner, or raise `transaction-timeout`.",
         limited=True,
     ),
+    "websocket.foreign": Event(
+        "info",
+        "A client asked for WebSocket subprotocols that the acceptor does not have, or for none.",
+        "Connect the client to the acceptor of its protocol, or set its subprotocol to one that the line names.",
+        limited=True,
+    ),
     "websocket.refused": Event(
         "warning",
         "A web page tried to connect from a site that websocket-origins does not list.",

@@ -93,8 +93,11 @@ class Accepting:
             def refused(origin: str) -> None:
                 report("websocket.refused", remote=peer.remote, origin=origin)
 
+            def foreign(subprotocols: str) -> None:
+                report("websocket.foreign", remote=peer.remote, asks_for=subprotocols, speaks=", ".join(names))
+
             offered = dict.fromkeys(names, _bound(make, transport, number, peer))
-            return kind(offered, origins=origins, refused=refused)
+            return kind(offered, origins=origins, refused=refused, foreign=foreign)
 
         return wrapping
 

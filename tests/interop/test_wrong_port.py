@@ -78,3 +78,9 @@ def test_no_tls_where_there_is_some(broker: DaemonProcess, at: str) -> None:
 def test_a_line_that_no_client_of_stomp_begins_with(broker: DaemonProcess) -> None:
     """The empty line, for which STOMP waits, may never come."""
     told_at_once(broker, "stomp", b"SSH-2.0-OpenSSH_9.6\r\n", "'SSH-2.0-OpenSSH_9.6' is not a command of STOMP")
+
+
+def test_another_protocol_over_websocket(broker: DaemonProcess) -> None:
+    upgrade = b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    key = b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n"
+    told_at_once(broker, "web", b"GET / HTTP/1.1\r\nHost: h\r\n" + upgrade + key, " asks_for=mqtt speaks=")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final
 
-from websockets.exceptions import InvalidOrigin
+from websockets.exceptions import InvalidOrigin, NegotiationError
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
@@ -40,9 +40,10 @@ _SILENT: Final = logging.Logger("websocket", logging.CRITICAL)
 class WebSocketSession(WrappingSession):
     """A session that answers the handshake and then carries another.
 
-    `offered` has a factory for each subprotocol, best first.  With `origins`, pages of all other sites are refused, and
-    `refused` is called with their origin: a browser lets any page connect, and sends its user's credentials along.
-    Clients that are not browsers send no origin.
+    `offered` has a factory for each subprotocol, best first; `foreign` is called with the subprotocols of a client that
+    has none of these.  With `origins`, pages of all other sites are refused, and `refused` is called with their origin:
+    a browser lets any page connect, and sends its user's credentials along.  Clients that are not browsers send no
+    origin.
     """
 
     takes_text = False  # whether text messages are accepted too
@@ -54,10 +55,12 @@ class WebSocketSession(WrappingSession):
         *,
         origins: Sequence[str] = (),
         refused: Callable[[str], None] = lambda origin: None,
+        foreign: Callable[[str], None] = lambda subprotocols: None,
     ) -> None:
         super().__init__()
         self._offered = offered
         self._refused = refused
+        self._foreign = foreign
         self._ws = ServerProtocol(
             origins=[None, *map(Origin, origins)] if origins else None,
             subprotocols=[Subprotocol(name) for name in offered],
@@ -115,6 +118,8 @@ class WebSocketSession(WrappingSession):
         wrong = self._ws.handshake_exc
         if isinstance(wrong, InvalidOrigin):
             self._refused(str(wrong.value))
+        elif isinstance(wrong, NegotiationError):
+            self._foreign(", ".join(request.headers.get_all("Sec-WebSocket-Protocol")))
         if response.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
             chosen = self._ws.subprotocol
             assert chosen is not None or self.bare, "a handshake without a subprotocol in common is refused"

@@ -29,8 +29,9 @@ class Peer:
     ) -> None:
         self.inners: list[Inner] = []
         self.refused: list[str] = []
+        self.foreign: list[str] = []
         made = {name: self._make for name in accepts}
-        self.session = WebSocketSession(made, origins=origins, refused=self.refused.append)
+        self.session = WebSocketSession(made, origins=origins, refused=self.refused.append, foreign=self.foreign.append)
         uri, own = parse_uri("ws://here/"), None if origin is None else Origin(origin)
         self.client = ClientProtocol(uri, origin=own, subprotocols=[Subprotocol(o) for o in offers] or None)
         self.client.send_request(self.client.connect())
@@ -99,6 +100,7 @@ def test_without_the_subprotocol_the_handshake_is_refused_and_says_why(offers: t
     assert said in answer
     assert peer.session.close_expected
     assert peer.inners == []
+    assert peer.foreign == [", ".join(offers)]
 
 
 APP = "https://app.example.org"
