@@ -85,6 +85,8 @@ def sleeps(source: Source) -> list[str]:
         f"{source.path}:{node.lineno}: a test waits for what happens, it does not sleep"
         for node in ast.walk(source.tree)
         if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "sleep"
         and ast.unparse(node.func) in ("asyncio.sleep", "anyio.sleep")
         and ast.unparse(node) != "asyncio.sleep(0)"
     ]
@@ -118,7 +120,7 @@ def asks(source: Source) -> list[str]:
     return [
         f"{source.path}:{node.lineno}: input(): ask with click, in broker/cli"
         for node in ast.walk(source.tree)
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "input"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "input"
     ]
 
 
