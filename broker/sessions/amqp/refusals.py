@@ -66,7 +66,7 @@ class Refusals:
             info: dict[str, object] = {"delivery-tag": self._tags[id]}
             if not heard:
                 raise link_error(why.condition, why.description or "", info)
-            self._send([id], replace(why, info=info), sent, tx)
+            self._send([id], replace(why, info={**(why.info or {}), **info}), sent, tx)
 
     def _send(self, ids: Sequence[int], why: Error, sent: Sent, tx: OpenTransaction | None) -> None:
         owner = self._owner

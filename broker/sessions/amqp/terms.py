@@ -57,6 +57,9 @@ OFFERED: Final = (SOLE_CONNECTION, "DELAYED_DELIVERY", "SHARED-SUBS", ANONYMOUS_
 SOLE: Final[dict[str, object]] = {"sole-connection-detection-policy": UInt(1)}
 NOT_ESTABLISHED: Final[dict[str, object]] = {"amqp:connection-establishment-failed": True}
 
+#: The information of a rejection for want of room on the disk: the links of other brokers wait until there is some.
+DISK_FULL: Final = "disk-full"
+
 #: The information of CLOSE for a container that has another connection.
 CLASH: Final[dict[str, object]] = {"invalid-field": Symbol("container-id")}
 
@@ -140,4 +143,4 @@ def refused(refusal: EngineError | AmqpError) -> Error:
     """Return why something was refused as it is sent."""
     if isinstance(refusal, AmqpError):
         return Error(refusal.condition, refusal.description)
-    return Error(condition(refusal), str(refusal))
+    return Error(condition(refusal), str(refusal), {DISK_FULL: True} if isinstance(refusal, DiskFull) else None)

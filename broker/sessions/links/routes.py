@@ -3,7 +3,7 @@
 A sending route is a local consumer (`OutgoingLink`), which settles messages as the other broker answers:
 
     accepted                   the message leaves: forwarded, or consumed if the other broker is not a Bartleby
-    rejected                   a dead letter, with the other broker's reason
+    rejected                   a dead letter, with the other broker's reason; none if its disk is full: the route waits
     released, modified         back to the head of the queue, as a failed delivery; the route waits a while
     too large, or unsendable   the same, without asking the other broker
     no answer                  returned unchanged: the connection was lost, which no message has caused
@@ -33,6 +33,7 @@ from broker.sessions.amqp.link_owner import LinkOwner
 from broker.sessions.amqp.message import BrokerAnnotations
 from broker.sessions.amqp.outgoing import OutgoingLink
 from broker.sessions.amqp.refusals import Refusals, Sent
+from broker.sessions.amqp.terms import DISK_FULL
 from broker.sessions.amqp.transactions import OpenTransaction
 from broker.sessions.convert import ConversionError, TooManyHops
 from broker.sessions.links.attach import attach_receiver
@@ -169,8 +170,9 @@ class SendingRoute(OutgoingLink):
         text = f"{self._status.where}: {said}"
         route.refused += len(ids)
         self._answered(len(ids))
+        full = isinstance(state, Rejected) and state.error is not None and DISK_FULL in (state.error.info or {})
         for id in ids:
-            if not self._status.may_die(consumer.unacked[id]):
+            if full or not self._status.may_die(consumer.unacked[id]):
                 engine.consumers.give_back(consumer, id, _BACK)
                 self.wait(text)
             elif isinstance(state, Rejected):

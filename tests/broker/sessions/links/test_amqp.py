@@ -139,6 +139,26 @@ def test_a_receiving_route_waits_for_room_on_the_disk_here(nbytes: int, on_deman
     assert held(b, "invoices") == []
 
 
+def test_a_sending_route_waits_for_room_on_the_disk_there() -> None:
+    """Nothing dies here, and it resumes by itself."""
+    files, limitless = SimFiles(), configured().broker.model_copy(update={"max_disk_usage": -1})
+    a = SimBroker(linked(window=5, send={"orders": ORDERS}))
+    b = SimBroker(small(retained=False, broker=limitless), files=files)
+    links = SimLinks(a, {"b": b})
+    links.run()
+    files.capacity = files.used()
+    send(a, "orders.out", *[str(n).ljust(1_000) for n in range(100)])
+    links.advance(60_000)
+    route = links.route("orders")
+    assert "the disk is full" in route.error
+    assert len(a.reported("link.route_waiting")) == 1
+    assert len(held(a, "orders.out")) > 2
+    files.capacity = None
+    links.advance(60_000)
+    assert len(held(b, "orders")) == 100
+    assert (held(a, "orders.out"), held(a, "DLQ"), route.state) == ([], [], State.RUNNING)
+
+
 def test_a_remote_queue_stands_for_one_there() -> None:
     a, b, links = pair({"remote-queues": {"b.orders": {"queue": "orders"}}})
     links.cut(down=True)
