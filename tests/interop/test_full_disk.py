@@ -162,6 +162,7 @@ def test_what_finds_no_room_to_leave_waits_even_through_kill_9(disk: Path) -> No
             for _ in range(KEPT):
                 client.put("/queue/keep", BODY, {"persistent": "true"})
             send_small(client, "/queue/q", EXPIRING, LIFE_MS)
+            expired_at = time.time() + LIFE_MS / 1000
             send_small(client, "/queue/c", CONSUMED)
         confirmed = send_until_refused(broker, "/queue/ballast")
         assert broker.queue("q")["messages"] == EXPIRING
@@ -174,6 +175,7 @@ def test_what_finds_no_room_to_leave_waits_even_through_kill_9(disk: Path) -> No
         broker.await_log("move.disk_full", times=2)
         assert broker.log.count("move.disk_full") == 2, "once for each run"
         assert broker.queue("q")["messages"] <= left
+        awaited(lambda: time.time() > expired_at, what="all have expired")
         with connected(broker.port) as client:
             client.subscribe("/queue/q", "auto")
             client.subscribe("/queue/c", "client-individual")
