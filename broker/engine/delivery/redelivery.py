@@ -62,6 +62,7 @@ CLOSED = DeliveryOutcome(0, False, "the consumer was closed")
 INTERRUPTED = DeliveryOutcome(0, False, "the broker ended the delivery", left=True)
 DISCONNECTED = DeliveryOutcome(1, True, "the connection ended", left=True)
 SILENT = DeliveryOutcome(1, True, "the client fell silent", left=True)
+SLOW = DeliveryOutcome(1, True, "the consumer was too slow", left=True)
 LOST = DeliveryOutcome(-1, False, "the connection was lost")
 
 

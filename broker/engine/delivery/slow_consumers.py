@@ -7,8 +7,8 @@ paused, or the messages go to others (exclusive queues, priorities, groups).  No
 period.
 
 With NOTIFY a slow consumer is reported (log, and notification CONSUMER_SLOW); with KILL it is also closed, and its
-messages go back to the queue for others, as failed deliveries.  Over STOMP that ends the connection; AMQP detaches the
-link.
+messages go back to the queue for others.  Only the oldest counts as a failed delivery: it may be what the consumer is
+stuck at, while the others were perhaps never looked at.  Over STOMP that ends the connection; AMQP detaches the link.
 
 Only consumers on addresses that set a threshold are checked, with one alarm for each distinct period.
 """
@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.engine.delivery import closing
-from broker.engine.delivery.redelivery import LOST
+from broker.engine.delivery.redelivery import SLOW
 from broker.engine.model.settings import AddressSettings, SlowConsumerPolicy, SlowConsumerUnit
 from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.queue import Queue
@@ -108,7 +108,7 @@ class SlowConsumers:
             unit_name = settings.slow_consumer_threshold_measurement_unit.value.lower().replace("_", " ")
             least = settings.slow_consumer_threshold
             why = f"slow consumer: {rate} {unit_name} of queue {queue.name}, expected at least {least}"
-            closing.end(self._state, consumer, LOST, why)
+            closing.end(self._state, consumer, SLOW, why)
 
 
 def _is_busy(consumer: Consumer) -> bool:
