@@ -356,6 +356,29 @@ def test_room_is_asked_for_again_after_a_while() -> None:
     assert desk.accepting()
 
 
+def test_room_is_looked_for_although_nobody_asks_for_any() -> None:
+    files = SimFiles(capacity=4096 + 100)
+    desk = Desk(files, retry_ms=1000)
+    desk.start()
+    desk.journal.look_for_room()
+    desk.send(3200)
+    desk.commit()
+    with pytest.raises(JournalFull):
+        desk.journal.reserve(1000)
+    desk.writer.step()
+    files.capacity = None
+    desk.now += 1000
+    desk.writer.step()
+    assert not desk.accepting()
+    desk.journal.look_for_room()
+    desk.writer.step()
+    assert desk.accepting()
+    done = files.operations
+    desk.journal.look_for_room()
+    desk.writer.step()
+    assert files.operations == done, "there is room"
+
+
 def test_removals_go_on_in_a_small_spare() -> None:
     files = SimFiles(capacity=4096 + 1100)
     desk = Desk(files)

@@ -108,6 +108,20 @@ def test_a_disk_without_room(files: SimFiles, fault: Fault) -> None:
     assert texts(scratch, [SCRATCH_FIRST] * 2, [0, 2], [2, 2]) == [b"ab", b"ef"]
 
 
+def test_a_disk_without_room_is_tried_again_and_what_that_wrote_is_overwritten(files: SimFiles) -> None:
+    scratch = pages(files)
+    assert scratch.write([b"ab"], 1) == (SCRATCH_FIRST, 0)
+    files.plan(1, Fault.ENOSPC, sticky=True)
+    assert scratch.write([b"cd"], 1) is None
+    assert not scratch.try_again()
+    assert is_full(scratch)
+    files.heal()
+    assert scratch.try_again()
+    assert not is_full(scratch)
+    assert scratch.write([b"ef"], 1) == (SCRATCH_FIRST, 2)
+    assert texts(scratch, [SCRATCH_FIRST] * 2, [0, 2], [2, 2]) == [b"ab", b"ef"]
+
+
 def test_files_that_cannot_be_removed_stay_for_the_next_run(files: SimFiles) -> None:
     scratch = pages(files, scratch_bytes=1)
     scratch.write([b"ab"], 1)
