@@ -73,24 +73,21 @@ class Spare:
             return True
 
     def _allocate(self, path: str, nbytes: int) -> bool:
-        file = None
         try:
-            file = self._files.open(path) if self.nbytes else self._files.create(path)
-            with closing(file):
+            with closing(self._files.open(path) if self.nbytes else self._files.create(path)) as file:
                 file.allocate(nbytes)
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise self._failed(f"allocating {path}", error) from error
-            if file is not None:  # else there is not even room for the file itself, as when inodes run out
-                self._give_back(path)
+            self._give_back(path)
             return False
         return True
 
     def _give_back(self, path: str) -> None:
-        """Undo a failed allocation: the spare has its earlier size again, or is gone if it was created at all."""
+        """Undo a failed allocation: the spare has its earlier size again, or is gone."""
         try:
             if not self.nbytes:
-                with suppress(FileNotFoundError):
+                with suppress(FileNotFoundError):  # no inode was left for it
                     self._files.remove(path)
                 return
             with closing(self._files.open(path)) as file:
