@@ -128,10 +128,9 @@ class Deliveries:
         """Send as many messages as the quota allows, and park the rest."""
         done = 0
         for asked, part in subscription.divided(messages):
-            many = list(part)
-            sent = sender.send(asked, consumer, many)
+            sent = sender.send(asked, consumer, part)
             done += sent
-            if sent < len(many):
+            if sent < len(part):
                 break
         if done < len(messages):
             self._credit.parked.put_back(consumer, messages[done:])

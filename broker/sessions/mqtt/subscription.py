@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from itertools import groupby
 
 from broker.engine import Client, ClientSubscription
@@ -77,9 +77,11 @@ class Subscription(ClientSubscription):
         former = self.former
         return self if former is None or message.id >= self.former_below else former
 
-    def divided(self, messages: list[Message]) -> Iterable[tuple[Subscription, Iterable[Message]]]:
+    def divided(self, messages: list[Message]) -> Sequence[tuple[Subscription, list[Message]]]:
         """Return the messages in order, each part with the subscription that holds for it."""
-        return ((self, messages),) if self.former is None else groupby(messages, self.of)
+        if self.former is None:
+            return ((self, messages),)
+        return [(asked, list(part)) for asked, part in groupby(messages, self.of)]
 
     def to_json(self) -> dict[str, object]:
         """Return what is stored with the session."""
