@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from hashlib import sha256
 from typing import Final
 
 from broker.engine.client_sessions.sessions import Definition
 from broker.engine.model.access import UNRESTRICTED, Access
-from broker.engine.model.names import NAME_BYTES_MAX, SHARED_PREFIX
+from broker.engine.model.names import NAME_BYTES_MAX, SHARED_PREFIX, digest_of
 from broker.engine.queues.alarms import Call
 from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.state import State
@@ -156,14 +155,13 @@ def queue_name(client_id: str, share: str | None, pattern: str) -> str:
     r"""The name of a subscription's queue: `client.a.b`, or `$share.group.a.b`; unique to each subscription.
 
     Characters that would end the client's part too early, or make it look like a shared subscription, are escaped:
-    client `a.b` has `a\.b.c`, as topics are.  A pattern that is too long is replaced by a digest, after a `#` as it
-    occurs in no pattern.
+    client `a.b` has `a\.b.c`, as topics are.  A pattern that is too long is replaced by its digest.
     """
     owner = _escaped(client_id) if share is None else SHARED_PREFIX + _escaped(share)
     name = f"{owner}.{pattern}"
     if len(name.encode()) <= NAME_BYTES_MAX:
         return name
-    return f"{owner}.#{sha256(pattern.encode()).hexdigest()}"
+    return f"{owner}.{digest_of(pattern)}"
 
 
 def client_of(name: str) -> str:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Final
 
 from broker.engine.model.errors import InvalidName, NotFound
@@ -150,6 +151,11 @@ def check_name(name: str) -> None:
 def check_queue_name(name: str) -> None:
     """Check the name of a queue. Raises InvalidName."""
     _check("queue", name)
+
+
+def digest_of(pattern: str) -> str:
+    """What stands for a pattern that is too long for a name; no pattern is such a text, as the `#` begins a word."""
+    return f"#{sha256(pattern.encode()).hexdigest()}"
 
 
 def check_not_shared(queue: str) -> None:

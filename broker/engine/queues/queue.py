@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, field, fields
-from hashlib import sha256
 from heapq import nsmallest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol
@@ -30,7 +29,7 @@ from broker.engine.model.access import Access
 from broker.engine.model.attributes import PLAIN, QueueAttributes
 from broker.engine.model.errors import AlreadyInUse
 from broker.engine.model.message import Message, PropertyView, RoutingType
-from broker.engine.model.names import SHARED_PREFIX
+from broker.engine.model.names import SHARED_PREFIX, digest_of
 from broker.engine.model.permissions import Permission
 from broker.engine.queues.address import Address
 from broker.engine.queues.backlog import Backlog
@@ -237,7 +236,7 @@ class Queue:
         if not (self.name.startswith(SHARED_PREFIX) and self.is_subscription):
             return False
         name, pattern = self.name.removeprefix(SHARED_PREFIX), self.address.name
-        return name.endswith((f".{pattern}", f".#{sha256(pattern.encode()).hexdigest()}"))
+        return name.endswith((f".{pattern}", f".{digest_of(pattern)}"))
 
     def check_public(self) -> None:
         """Raises AlreadyInUse if this is one of the broker's own queues."""
