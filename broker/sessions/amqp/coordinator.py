@@ -46,7 +46,11 @@ class CoordinatorLink:
         self._transactions = transactions
 
     def add(self, event: Transfers) -> None:
-        """Handle requests, and answer them.  Raises AmqpError if the controller accepts no rejection, or as below."""
+        """Handle requests, and answer them.
+
+        Raises AmqpError if they are settled, if the controller accepts no rejection, or if a message has not arrived
+        completely of a transaction that is to be committed.
+        """
         if event.settled:  # 4.2, 4.3
             raise link_error(NOT_ALLOWED, "transfer: a declare or discharge is not sent settled, as it has an answer.")
         for id, payload in zip(event.ids, event.payloads, strict=True):
