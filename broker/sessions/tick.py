@@ -14,11 +14,14 @@ connection, passes the exception to `failed`:
                                                   the process: memory and journal may disagree, so nothing more is
                                                   written, and `fatal` ends it
 
-So no partial entry reaches the disk, and no tick stays open.
+A verb counts as interrupted if one of the traceback's calls is in the engine or the journal, except in modules that say
+`ONLY_READS = True`, or whose package does: an exception there has changed nothing.  So no partial entry reaches the
+disk, and no tick stays open.
 """
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Callable
 from types import TracebackType
@@ -30,14 +33,6 @@ from broker.sessions.session import Session
 
 #: Sent to the client of a session that failed.
 APOLOGY: Final = "an internal error of the broker: see its log"
-
-#: Modules of the engine that only read: an exception in them has changed nothing.
-_LOOKING: Final = (
-    "broker.engine.filter",
-    "broker.engine.model",
-    "broker.engine.queues.bodies",
-    "broker.engine.queues.stored",
-)
 
 #: How many calls of a traceback are logged, from the innermost.
 _CALLS_MAX: Final = 12
@@ -225,8 +220,14 @@ class Tick:
 
 
 def _changes(call: TracebackType) -> bool:
+    """Whether a call is in a module that changes the broker's state."""
     module = str(call.tb_frame.f_globals.get("__name__", ""))
-    return module == "store.journal" or (module.startswith("broker.engine.") and not module.startswith(_LOOKING))
+    return module == "store.journal" or (module.startswith("broker.engine.") and not _only_reads(module))
+
+
+def _only_reads(module: str) -> bool:
+    package = module.rpartition(".")[0]
+    return any(getattr(sys.modules.get(name), "ONLY_READS", False) for name in (module, package))
 
 
 def described(error: BaseException) -> str:

@@ -5,3 +5,6 @@ from broker.engine.filter.filter import Filter, compile_filter
 from broker.engine.filter.values import Properties, Value
 
 __all__ = ["Filter", "InvalidFilter", "Properties", "Value", "compile_filter"]
+
+#: An exception of this package has changed nothing in the broker (`broker.sessions.tick`).
+ONLY_READS = True

@@ -18,6 +18,9 @@ from store.body import Checksum as Checksum
 from store.body import LargeBody as LargeBody
 from store.errors import BodyUnreadable, JournalFull
 
+#: An exception of this module has changed nothing in the broker (`broker.sessions.tick`).
+ONLY_READS = True
+
 #: Bytes of one upload that may wait for the disk: above this its connection is not read, until a quarter is left.
 PENDING_BYTES_MAX: Final = 1 << 20
 PENDING_BYTES_LOW: Final = PENDING_BYTES_MAX // 4

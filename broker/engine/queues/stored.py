@@ -21,6 +21,9 @@ from store.bodies import Bodies
 from store.pages import SCRATCH_FIRST, Found
 from store.record import HEAD, MESSAGE_FIXED, RecordError, RecordType
 
+#: An exception of this module has changed nothing in the broker (`broker.sessions.tick`).
+ONLY_READS = True
+
 #: The fixed part of a MESSAGE record with its type, version and flags as one number.
 MESSAGE_KIND: Final = Struct("<IIQII")
 assert MESSAGE_KIND.size == MESSAGE_FIXED.size, "the same bytes"

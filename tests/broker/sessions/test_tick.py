@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
+from types import FunctionType, ModuleType
 from typing import Any, NoReturn
 
 import pytest
 
-from broker.engine.delivery import dispatch
+from broker.engine.delivery import dispatch, redelivery
+from broker.engine.filter import grammar, values
+from broker.engine.model import annotation, names
 from broker.engine.moves import dead_letter, move
-from broker.engine.queues import removal
+from broker.engine.queues import arrival, bodies, removal, stored
+from broker.engine.queues.state import NO_WAY_BACK
+from broker.engine.routing import registry
 from broker.sessions.stomp.delivery import Subscription
 from broker.sessions.tick import APOLOGY
+from store import journal
 from tests.simulation.world import everything, held, small
 from tests.support.amqp_client import AmqpSim
 from tests.support.interpreted import interpreted
@@ -195,6 +202,33 @@ def test_a_verb_that_has_changed_nothing_costs_the_connection(monkeypatch: pytes
     victim.subscribe("/queue/q")
     monkeypatch.undo()
     check_lost(broker, victim, other)
+
+
+def ended_by_a_fault_in(module: ModuleType) -> str:
+    """What a fault in a function of this module ends, once a verb has changed something: its call, or the process."""
+    broker = SimBroker(small(), tolerant=True)
+
+    def call() -> None:
+        raise RuntimeError("planted")
+
+    broker.enter()._state.mark = NO_WAY_BACK
+    try:
+        FunctionType(call.__code__, vars(module))()
+    except RuntimeError as fault:
+        with suppress(RuntimeError):
+            broker.tick.failed(None, fault)
+    return "process" if broker.parts.journal.abandoned else "call"
+
+
+@pytest.mark.parametrize("module", [grammar, values, names, annotation, bodies, stored])
+def test_a_fault_in_code_that_only_reads_ends_its_call(module: ModuleType) -> None:
+    """The mark stands in the module, or in its package, and moves with it."""
+    assert ended_by_a_fault_in(module) == "call"
+
+
+@pytest.mark.parametrize("module", [removal, dead_letter, redelivery, arrival, registry, journal])
+def test_a_fault_in_all_other_code_of_the_engine_ends_the_process(module: ModuleType) -> None:
+    assert ended_by_a_fault_in(module) == "process"
 
 
 @interpreted
