@@ -124,6 +124,22 @@ def test_a_transaction_that_outlives_its_link_goes_its_way(bench: Bench) -> None
     assert bench.queue("a").reserved == {}
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_a_rejection_that_cannot_become_a_dead_letter_ends_the_reservation(again: bool) -> None:
+    """It stays on its queue, for any other consumer, and the link that refused it does not get it as its own."""
+    bench = Bench({"match": "a", "dead-letter-address": "nowhere"})
+    bench.declare("nowhere", selector="1 = 2")
+    refused, _ = bench.sent("a", b"1", b"2")
+    link = attach(bench)
+    bench.nack(link, refused, requeue=False)
+    assert list(bench.queue("a").reserved) == [message.id for message in link.taken[1:]]
+    bench.close(link, redelivery.LOST)
+    assert kept(bench) == [b"2"]
+    bench = bench.restart() if again else bench
+    assert bench.take("a").take() == [b"1"]
+    assert kept(bench) == [b"2"]
+
+
 def test_an_exclusive_queue_goes_on_when_all_is_settled() -> None:
     bench = Bench({"match": "a", "default-exclusive-queue": True})
     bench.sent("a", b"1", b"2")

@@ -37,6 +37,21 @@ def test_commit_is_one_entry_whatever_it_holds() -> None:
     check_accounts(again.broker)
 
 
+def test_a_death_without_a_dead_letter_address_ends_no_entry_of_its_commit() -> None:
+    """The commit is already larger than what ends an entry elsewhere."""
+    bench = Bench({"match": "a", "dead-letter-address": ""}, segment_bytes=4 << 20)
+    (message,) = bench.sent("a", b"1")
+    taker = bench.take("a")
+    tx = bench.begin()
+    bench.send("b", *[b"x" * 50_000] * 30, tx=tx)
+    bench.nack(taker, message, requeue=False, tx=tx)
+    assert sum(sent.size for sent in tx.messages) > bench.engine.journal.limits.entry_bytes
+    bench.commit(tx)
+    (entry,) = entries_with(bench, "DEAD_LETTERED")
+    assert entry.count("MESSAGE") == 30
+    check_accounts(bench.broker)
+
+
 def test_acknowledgements_take_no_room_of_their_own(bench: Bench) -> None:
     messages = bench.sent("a", b"1", b"2", b"3", b"4")
     taker = bench.take("a")

@@ -65,6 +65,15 @@ def test_a_name_cannot_widen_a_match(name: str) -> None:
         assert not allowed(rights, address, user=name)
 
 
+@pytest.mark.parametrize("name", ["a\\", "\\a", "a\\.b", "\\"])
+def test_a_name_with_an_escape_fits_nothing(name: str) -> None:
+    """Escaped, a dot is no end of a word: `c.a\\.#` would be the one word `a.#`, and its own wildcard gone."""
+    rights = table(**{"c.%c": True, "u.%u.#": True, "%u.%c": True})
+    for address in (f"c.{name}", f"u.{name}.x", f"u.{name}", f"{name}.{name}", "c.a", "c.a.b", "u.a.x", "u.a.b"):
+        assert not allowed(rights, address, user=name, client=name)
+        assert not rights.rights(name, name).grants_reading(ROLES, CONSUME, address)
+
+
 def test_what_is_written_out_comes_before_what_is_filled_in() -> None:
     rights = table(**{"a.%u": True, "a.alice": False})
     assert not allowed(rights, "a.alice", user="alice")

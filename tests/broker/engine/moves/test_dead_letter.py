@@ -250,3 +250,22 @@ def test_on_a_full_disk_dead_letters_stay_and_consumers_go_on(nbytes: int) -> No
     bench.broker.files.capacity = None
     again = bench.restart()
     assert (len(again.bodies("a")), len(again.bodies("D"))) == (left, dead)
+
+
+def test_on_a_full_disk_expired_messages_go_in_order_as_far_as_there_is_room() -> None:
+    """A large one that finds no room is not overtaken: small ones behind it would use up what it waits for."""
+    config = small({"match": "a", "expiry-address": "E"}, retained=False)
+    bench = Bench(running=SimBroker(config, files=SimFiles(capacity=160 << 10)))
+    bench.sent("keep", b"1")
+    due = bench.broker.now + 5_000
+    bodies = [b"first", b"large" * 5_000, *[b"small"] * 20]
+    bench.sent("a", *bodies, expiration=due)
+    fill(bench, "keep")
+    bench.broker.advance(6_000)
+    assert bench.broker.failure is None
+    assert bench.broker.reported("move.disk_full")
+    assert (bench.bodies("E"), bench.bodies("a")) == (bodies[:1], bodies[1:])
+    bench.broker.files.capacity = None
+    bench.broker.advance(60_000)
+    assert bench.bodies("E") == bodies
+    assert bench.restart().bodies("E") == bodies

@@ -108,6 +108,16 @@ def test_where_the_address_says_so_they_are_dead_letters(name: str) -> None:
     assert dead(bench.restart()) == [(b"1", "put-disabled"), (b"2", "put-disabled")]
 
 
+def test_one_disabled_queue_among_others_is_not_why_no_queue_takes_them() -> None:
+    bench = closed({"match": "a", "send-to-dla-on-no-route": True})
+    bench.declare("other", "a", selector="AMQSize > 1000")
+    bench.sent("a", b"1")
+    assert dead(bench) == [(b"1", "no-route")]
+    bench.change("other", enabled=False)
+    bench.sent("a", b"2")
+    assert dead(bench) == [(b"1", "no-route"), (b"2", "put-disabled")]
+
+
 def test_dead_letters_on_a_queue_made_for_them() -> None:
     bench = closed({"match": "a", "send-to-dla-on-no-route": True, "auto-create-dead-letter-resources": True})
     bench.sent("a", b"1")

@@ -104,13 +104,13 @@ def traffic(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("strict", [False, True])
-@pytest.mark.parametrize("what", ["consumed", "moved", "failed", "delayed", "held", "tx"])
+@pytest.mark.parametrize("what", ["consumed", "moved", "failed", "delayed", "released", "held", "tx"])
 def test_what_is_said_about_a_message_stays_as_long_as_the_message(what: str, strict: bool) -> None:
     """The record that says so lies in a segment of its own, in which nothing else lives any more."""
     mode = "strict" if strict else "on-return"
     settings: dict[str, object] = {"match": "a", "delivery-count-persistence": mode}
     delayed: dict[str, object] = {**settings, "redelivery-delay": 3_600_000}
-    bench = Bench(delayed if what == "delayed" else settings, retained=False)
+    bench = Bench(delayed if what in ("delayed", "released") else settings, retained=False)
     keep, subject = bench.sent("a", b"keep", b"subject")
     traffic(bench)
     taker = bench.take("a")
@@ -121,6 +121,9 @@ def test_what_is_said_about_a_message_stays_as_long_as_the_message(what: str, st
         bench.nack(taker, subject, requeue=False)
     elif what in ("failed", "delayed"):
         bench.nack(taker, subject)
+    elif what == "released":
+        bench.enter().consumers.give_back(taker.consumer, subject.id, redelivery.RELEASED)
+        bench.run()
     elif what == "tx":
         tx = bench.begin()
         bench.ack(taker, subject, tx=tx)
@@ -136,9 +139,10 @@ def test_what_is_said_about_a_message_stays_as_long_as_the_message(what: str, st
     queue = bench.queue("a")
     counts = {m.body: queue.delivery_count(m.id) for m, _ in bench.engine.messages.browse(queue)}
     unharmed = {b"keep": int(what == "held" and strict)}
-    expected = {"failed": 1, "delayed": 1, "held": int(strict)}
+    expected = {"failed": 1, "delayed": 1, "released": 0, "held": int(strict)}
     assert counts == (unharmed | {b"subject": expected[what]} if what in expected else unharmed)
-    assert bench.places("a").get(b"subject") == {"delayed": "scheduled", "failed": "ready", "held": "ready"}.get(what)
+    places = {"delayed": "scheduled", "released": "scheduled", "failed": "ready", "held": "ready"}
+    assert bench.places("a").get(b"subject") == places.get(what)
     if what == "moved":
         assert bench.bodies("DLQ") == [b"subject"]
     assert keep.segment
