@@ -15,11 +15,12 @@ from broker.engine.queues.paging import upkeep
 from broker.engine.queues.paging.admit import SCRATCH_RETRY_MS
 from broker.engine.routing import alter
 from store.segment import segment_name
-from tests.broker.engine.engine_harness import Bench, Producing
+from tests.broker.engine.engine_harness import Bench, Producing, fill
 from tests.broker.engine.queues.paging.backlogs import PAGING, bodies, filled, paging, settled
 from tests.broker.engine.queues.types.queues import put
-from tests.simulation.world import check_accounts, journal_directory
-from tests.support.sim_files import Fault, refusing
+from tests.simulation.world import check_accounts, journal_directory, small
+from tests.support.sim_broker import SimBroker
+from tests.support.sim_files import Fault, SimFiles, refusing
 
 MULTICAST = RoutingType.MULTICAST
 
@@ -48,6 +49,25 @@ def test_paged_messages_expire_when_their_time_comes(durable: bool) -> None:
     assert len(bench.engine._state.paged_expiries) == 0
     bench.purge("ExpiryQueue")
     settled(bench)
+
+
+def test_on_a_full_disk_paged_messages_that_find_no_room_for_their_copies_stay_on_disk() -> None:
+    files = SimFiles(capacity=160 << 10)
+    bench = Bench(running=SimBroker(small(PAGING | {"expiry-address": "E"}, retained=False), files=files))
+    bench.sent("keep", b"1")
+    due = bench.broker.now + 5_000
+    waiting = [b"first", b"large" * 5_000, b"small"]  # in one chunk
+    for body in [b"in", b"memory"]:
+        bench.sent("q", body)
+    for body in waiting:
+        bench.sent("q", body, expiration=due)
+    fill(bench, "keep")
+    bench.broker.advance(6_000)
+    assert bench.bodies("E") == waiting[:1]
+    assert bench.queue("q").paged == len(waiting) - 1
+    files.capacity = None
+    bench.broker.advance(60_000)
+    assert bench.bodies("E") == waiting
 
 
 def test_expirations_outlive_a_restart(bench: Bench) -> None:
