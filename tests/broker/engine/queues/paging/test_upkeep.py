@@ -53,7 +53,11 @@ def test_paged_messages_expire_when_their_time_comes(durable: bool) -> None:
 
 def test_on_a_full_disk_paged_messages_that_find_no_room_for_their_copies_stay_on_disk() -> None:
     files = SimFiles(capacity=160 << 10)
-    bench = Bench(running=SimBroker(small(PAGING | {"expiry-address": "E"}, retained=False), files=files))
+    bench = Bench(
+        running=SimBroker(
+            small(PAGING | {"expiry-address": "E", "max-read-page-messages": 24}, retained=False), files=files
+        )
+    )
     bench.sent("keep", b"1")
     due = bench.broker.now + 5_000
     waiting = [b"first", b"large" * 5_000, b"small"]  # in one chunk
