@@ -48,7 +48,7 @@ _QUEUE_COUNTERS: Final = {
 _ADDRESS_COUNTERS: Final = {
     "received": "Messages sent to addresses, by clients and by the broker itself.",
     "unroutable": "Messages that no queue took.",
-    "dropped": "Messages dropped because their address was full.",
+    "dropped": "Messages dropped because their address or queue was full.",
 }
 
 

@@ -180,14 +180,23 @@ def parse_selector(selector: str) -> Filter | None:
         raise InvalidSelector(f"invalid selector: {selector[:200]!r}: {invalid}") from invalid
 
 
+@dataclass(frozen=True, slots=True)
+class Accepts:
+    """A test of which messages a consumer accepts: equal for those that accept the same, which then share a view."""
+
+    filter: Filter | None
+    no_local: str
+
+    def __call__(self, message: Message) -> bool:
+        """Whether it accepts a message."""
+        if self.no_local and message.header.origin == self.no_local:
+            return False
+        return self.filter is None or self.filter.matches(PropertyView(message))
+
+
 def predicate(filter: Filter | None, no_local: str) -> Callable[[Message], bool] | None:
     """A test of which messages a consumer accepts on a queue that others use too; None: all."""
-    if filter is None:
-        return (lambda message: message.header.origin != no_local) if no_local else None
-    accepted = filter
-    if not no_local:
-        return lambda message: accepted.matches(PropertyView(message))
-    return lambda message: message.header.origin != no_local and accepted.matches(PropertyView(message))
+    return None if filter is None and not no_local else Accepts(filter, no_local)
 
 
 def known(state: State, name: str, access: Access) -> Queue | None:

@@ -22,16 +22,16 @@ class Statistics:
 
         received        messages that clients and the broker itself sent to addresses
         unroutable      of these, messages that no queue accepted
-        dropped         of these, messages dropped because their address was full
+        dropped         of these, messages dropped because their address or one of their queues was full
         """
         state = self._state
         counters = [state.retired, *(queue.counters for queue in state.queues.values())]
         routed = state.retired_routed + sum(map(attrgetter("routed"), state.addresses.values()))
-        return {name: sum(map(attrgetter(name), counters)) for name in COUNTED} | {
-            "received": routed + state.unrouted + state.dropped,
-            "unroutable": state.unrouted,
-            "dropped": state.dropped,
-        }
+        totals = {name: sum(map(attrgetter(name), counters)) for name in COUNTED}
+        totals["received"] = routed + state.unrouted + state.dropped
+        totals["unroutable"] = state.unrouted
+        totals["dropped"] += state.dropped
+        return totals
 
     @property
     def duplicates_refused(self) -> int:

@@ -11,7 +11,8 @@ A sender that has lost its connection does not know whether its last messages ar
    the message, and is remembered after a restart; that of any other is forgotten at a restart.
 4. Messages that the broker itself moves (dead letters, expired messages, diverted copies, retries) are not checked.
 5. Messages that another broker sends over a link have link ids instead, which that broker assigned.  Link ids are
-   remembered apart, whatever `id-cache-size` says: for each address, sending broker and priority the last LINK_IDS_MAX.
+   remembered apart, whatever `id-cache-size` says: for each address, sending broker and priority the last LINK_IDS_MAX
+   (and LINK_IDS_ADDRESS_MAX in all).
    So neither clients nor other brokers push them out while their broker is away, which will send again whatever was not
    confirmed; nor do messages of a higher priority, which that broker sends first.  One user cannot use up the ids of
    another user's messages: they contain the user's name.  In a transaction, too, a message with a known link id is left
@@ -61,6 +62,10 @@ LINK_IDS_MAX: Final = 20_000
 #: priorities, more than will have links to one address, and a bound for a sender that invents brokers.  Beyond it, the
 #: one that has sent nothing for the longest time is forgotten.
 LINK_SENDERS_MAX: Final = 320
+
+#: Link ids that an address remembers in all, some 50 MB: as many as ten combinations use up.  Beyond it, the oldest are
+#: forgotten of the one that has sent nothing for the longest time.
+LINK_IDS_ADDRESS_MAX: Final = 200_000
 _BROKER_BYTES: Final = 16
 
 #: Bytes of a record without its id.
@@ -204,6 +209,14 @@ class Duplicates:
             self._limit_ids(seen.links.pop(whose), 0)
         for links in seen.links.values():
             self._limit_ids(links, LINK_IDS_MAX)
+        excess = sum(map(len, seen.links.values())) - LINK_IDS_ADDRESS_MAX
+        while excess > 0:
+            whose, links = next(iter(seen.links.items()))
+            kept = max(len(links) - excess, 0)
+            excess -= len(links) - kept
+            self._limit_ids(links, kept)
+            if not links:
+                del seen.links[whose]
 
     def _limit_ids(self, ids: Ids, size: int) -> None:
         self._release([(ids.pop(id)[1], id) for id in list(islice(ids, max(len(ids) - size, 0)))])

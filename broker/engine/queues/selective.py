@@ -1,9 +1,10 @@
 """The backlog of a queue on which some consumers accept only part of the messages.
 
 With selectors, one line of messages is not enough: each consumer would walk past everything that is not for it, again
-and again.  So every consumer has a view of its own: the ids of the messages that match its selector, in the order of
-delivery.  A message is in each view that matches it and in `_ready`; delivering it removes it from `_ready`, and the
-other views skip its id later.  So each message is matched once for each consumer, and never again.
+and again.  So there is a view for each selector: the ids of the messages that match it, in the order of delivery.
+Consumers with equal selectors share a view, and so do all those without one.  A message is in each view that matches it
+and in `_ready`; delivering it removes it from `_ready`, and the other views skip its id later.  So each message is
+matched once for each selector, and never again.
 
 The view of a consumer that receives nothing would collect ids of messages delivered to others; it is rebuilt when it
 holds more than twice as many as are ready.
@@ -25,15 +26,18 @@ Predicate = Callable[[Message], bool]
 #: Ids tolerated in a view before a rebuild, beyond twice the messages that are ready.
 STALE_MAX: Final = 1024
 
+#: The bytes of a message's id in a view: its place in a deque.
+VIEW_ENTRY_BYTES: Final = 8
+
 
 @dataclass(slots=True, eq=False)
 class _View:
-    """The messages that match one consumer: ids by priority; none below `floor` is returned, see Backlog."""
+    """The messages that match a predicate: ids by priority.  `users` counts the consumers that it serves."""
 
     predicate: Predicate | None
     levels: list[deque[int]] = field(init=False, default_factory=lambda: [deque() for _ in range(PRIORITIES)])
     count: int = field(init=False, default=0)
-    floor: int = field(init=False, default=0)
+    users: int = field(init=False, default=0)
 
     def add(self, messages: Iterable[Message]) -> None:
         predicate = self.predicate
@@ -53,8 +57,9 @@ class _View:
         level.extendleft(reversed(passed))
         self.count += 1
 
-    def pop(self, ready: dict[int, Message]) -> Message | None:
-        for level in reversed(self.levels[self.floor :] if self.floor else self.levels):
+    def pop(self, ready: dict[int, Message], floor: int = 0) -> Message | None:
+        """Remove and return the next message of this priority or a higher one."""
+        for level in reversed(self.levels[floor:] if floor else self.levels):
             while level:
                 self.count -= 1
                 message = ready.pop(level.popleft(), None)
@@ -94,16 +99,20 @@ _HEAD: Final = "head"
 class SelectiveBacklog:
     """Messages ready for delivery, with a view for each consumer (under any key that the caller chooses).
 
-    `lasting`: it is needed even if no consumer has a selector.
+    `lasting`: it is needed even if no consumer has a selector.  `sharing`: consumers with equal predicates have one
+    view.
     """
 
-    __slots__ = ("_in_order", "_ready", "_views")
+    __slots__ = ("_distinct", "_floors", "_in_order", "_ready", "_views")
 
     lasting: ClassVar[bool] = False
+    sharing: ClassVar[bool] = True
 
     def __init__(self, messages: Iterable[Message]) -> None:
         self._ready = {message.id: message for message in messages}
-        self._views: dict[Hashable, _View] = {}
+        self._views: dict[Hashable, _View] = {}  # by consumer
+        self._distinct: dict[_View, None] = {}
+        self._floors: dict[Hashable, int] = {}  # by consumer, if not 0: see Backlog
         self._in_order: list[int] | None = None  # all ids, and some that left; made when `between` is first called
 
     def __len__(self) -> int:
@@ -150,20 +159,36 @@ class SelectiveBacklog:
             if ids[at] != message.id:  # it may have left and returned
                 ids.insert(at, message.id)
 
+    @property
+    def entries(self) -> int:
+        """How many ids the views hold: what they cost in memory."""
+        return sum([view.count for view in self._distinct])
+
     def attach(self, key: Hashable, predicate: Predicate | None) -> None:
-        """Add a consumer: match all ready messages, once."""
-        view = _View(predicate)
-        view.add(self)
+        """Add a consumer: match all ready messages, once, unless another one has an equal predicate."""
+        view = next((each for each in self._distinct if each.predicate == predicate), None) if self.sharing else None
+        if view is None:
+            view = _View(predicate)
+            view.add(self)
+            self._distinct[view] = None
+        view.users += 1
         self._views[key] = view
 
     def detach(self, key: Hashable) -> None:
         """Remove a consumer."""
-        del self._views[key]
+        self._leave_view(key)
+        self._floors.pop(key, None)
+
+    def _leave_view(self, key: Hashable) -> None:
+        view = self._views.pop(key)
+        view.users -= 1
+        if not view.users:
+            del self._distinct[view]
 
     def append(self, messages: list[Message], priority: int) -> None:
         """Add a run of new messages that share a priority."""
         self._ready.update((message.id, message) for message in messages)
-        for view in self._views.values():
+        for view in self._distinct:
             view.add(messages)
         self._entered(messages)
 
@@ -171,13 +196,13 @@ class SelectiveBacklog:
         """Put messages back, each before all younger ones of its priority."""
         for message in messages:
             self._ready[message.id] = message
-            for view in self._views.values():
+            for view in self._distinct:
                 view.add_left(message)
         self._entered(messages)
 
     def _entered(self, messages: list[Message]) -> None:
         """Bound the views, and keep the order of ids if it is known."""
-        for view in self._views.values():
+        for view in self._distinct:
             if view.count > 2 * len(self._ready) + STALE_MAX:
                 view.rebuild(self._ready)
         if self._in_order is not None:
@@ -185,7 +210,7 @@ class SelectiveBacklog:
 
     def pop_for(self, key: Hashable) -> Message | None:
         """Remove and return the next message for this consumer, or None."""
-        return self._views[key].pop(self._ready)
+        return self._views[key].pop(self._ready, self._floors.get(key, 0))
 
     def has_for(self, key: Hashable, priority: int) -> bool:
         """Whether there is a message of this priority or a higher one for this consumer."""
@@ -193,13 +218,15 @@ class SelectiveBacklog:
 
     def set_floor(self, key: Hashable, floor: int) -> None:
         """Set the priority below which this consumer gets no message."""
-        self._views[key].floor = floor
+        if floor:
+            self._floors[key] = floor
+        else:
+            self._floors.pop(key, None)
 
     def rematch(self, key: Hashable, predicate: Predicate | None) -> None:
         """Replace a consumer's predicate: match all ready messages, once."""
-        floor = self._views[key].floor
+        self._leave_view(key)
         self.attach(key, predicate)
-        self._views[key].floor = floor
 
     def take_head(self, count: int) -> list[Message]:
         """Remove and return the next messages in the order of delivery, for any consumer."""
@@ -220,7 +247,7 @@ class SelectiveBacklog:
         everything = list(self)
         self._ready.clear()
         self._in_order = None
-        for view in self._views.values():
+        for view in self._distinct:
             view.rebuild(self._ready)
         return everything
 
@@ -235,6 +262,7 @@ class KeptBacklog(SelectiveBacklog):
     __slots__ = ()
 
     lasting: ClassVar[bool] = True
+    sharing: ClassVar[bool] = False  # a view is what its consumer has not been sent
 
     def pop_for(self, key: Hashable) -> Message | None:
         """The next message that this consumer has not been sent; it stays."""

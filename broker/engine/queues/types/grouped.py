@@ -44,6 +44,7 @@ class GroupedBacklog(SelectiveBacklog):
     __slots__ = ("_assigned", "_buckets", "_lines", "_mark_first", "draining", "first", "groups_max", "owed")
 
     lasting: ClassVar[bool] = True
+    sharing: ClassVar[bool] = False  # messages of other consumers' groups drop out of a view
 
     def __init__(self, messages: Iterable[Message], *, buckets: int, mark_first: bool) -> None:
         ready = list(messages)
@@ -108,8 +109,8 @@ class GroupedBacklog(SelectiveBacklog):
 
     def pop_for(self, key: Hashable) -> Message | None:
         """Remove and return the next message for this consumer, or None.  A free group becomes the consumer's."""
-        view, ready = self._views[key], self._ready
-        while (message := view.pop(ready)) is not None:
+        view, ready, floor = self._views[key], self._ready, self._floors.get(key, 0)
+        while (message := view.pop(ready, floor)) is not None:
             group = self._group(message)
             if not group:
                 return message
@@ -177,5 +178,5 @@ class GroupedBacklog(SelectiveBacklog):
                 self.rematch(key, view.predicate)
             return
         for message in messages:
-            for view in self._views.values():
+            for view in self._distinct:
                 view.add_left(message)

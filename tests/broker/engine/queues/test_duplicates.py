@@ -310,6 +310,25 @@ def test_an_address_remembers_the_ids_of_so_many_brokers(restart: bool) -> None:
     assert bench.queue("a").message_count == before + 1
 
 
+@interpreted
+@pytest.mark.parametrize("restart", [False, True])
+def test_an_address_remembers_so_many_link_ids_of_all_brokers(monkeypatch: pytest.MonkeyPatch, restart: bool) -> None:
+    """The broker that has sent nothing for the longest time loses its oldest."""
+    monkeypatch.setattr(duplicates, "LINK_IDS_ADDRESS_MAX", 10)
+    bench = Bench({"match": "a"})
+    for broker in (1, 2, 3):
+        passed_on(bench, "a", 1, 2, 3, 4, broker=broker)
+    bench = bench.restart() if restart else bench
+    assert ids(bench, "a") == 10
+    before = bench.queue("a").message_count
+    for broker in (3, 2, 1):
+        passed_on(bench, "a", 3, 4, broker=broker)
+    assert bench.queue("a").message_count == before
+    passed_on(bench, "a", 1, 2, broker=1)
+    assert bench.queue("a").message_count == before + 2
+    assert ids(bench, "a") == 10
+
+
 def test_in_a_transaction_what_is_known_is_left_out_and_the_rest_is_taken(bench: Bench) -> None:
     """A broker that sends again must not be held up by what came the first time."""
     passed_on(bench, "a", 1)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.engine.delivery.subscribe import parse_selector, predicate
 from broker.engine.model.message import Message
 from broker.engine.queues.selective import STALE_MAX, SelectiveBacklog
 from tests.broker.engine.queues.parts import ids, message
@@ -31,6 +32,42 @@ def test_each_consumer_gets_what_it_wants_and_nobody_gets_it_twice() -> None:
     assert last.id == 6
     assert backlog.pop_for("even") is None
     assert len(backlog) == 1
+
+
+def test_consumers_that_accept_the_same_share_a_view() -> None:
+    """A hundred consumers cost no more than one, and none of them gets what another one got."""
+    backlog = SelectiveBacklog([message(n) for n in range(1, 1001)])
+    odd = parse_selector("AMQPriority >= 0")
+    for number in range(100):
+        backlog.attach(number, None)
+        backlog.attach(f"s{number}", predicate(odd, "x"))
+    assert backlog.entries == 2000
+    backlog.append([message(1001)], 4)
+    backlog.put_back([message(0)])
+    assert backlog.entries == 2004
+    backlog.set_floor(1, 5)
+    assert backlog.pop_for(1) is None
+    taken = [backlog.pop_for(key) for key in (2, "s3", 0, "s1")]
+    assert [m.id for m in taken if m] == [0, 1, 2, 3]
+    for number in range(99):
+        backlog.detach(number)
+    first = backlog.pop_for(99)
+    assert first is not None
+    assert first.id == 4
+    backlog.detach(99)
+    assert backlog.entries == 998  # of the view with the selector, from which four were passed or taken
+
+
+def test_a_consumer_that_accepts_other_messages_leaves_the_shared_view() -> None:
+    backlog = SelectiveBacklog([message(n) for n in range(1, 4)])
+    backlog.attach("a", None)
+    backlog.attach("b", None)
+    backlog.rematch("a", modulo(2, 0))
+    assert [m and m.id for m in (backlog.pop_for("a"), backlog.pop_for("a"))] == [2, None]
+    assert [m and m.id for m in (backlog.pop_for("b"), backlog.pop_for("b"))] == [1, 3]
+    backlog.detach("b")
+    backlog.detach("a")
+    assert backlog.entries == 0
 
 
 def test_priority_goes_first() -> None:

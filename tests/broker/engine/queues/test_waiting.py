@@ -268,3 +268,13 @@ def test_a_queue_with_a_limit_makes_nobody_wait() -> None:
         sent(bench, body)
     assert not bench.enter().producers.block_if_full(bench.queue("q").address, Producing())
     bench.run()
+
+
+def test_the_metric_of_dropped_messages_has_those_of_addresses_and_of_queues() -> None:
+    bench = limited(1, {"match": "full", "max-size-bytes": 0, "address-full-policy": "DROP"}, drop_oldest=False)
+    sent(bench, b"1", b"2", b"3")
+    bench.sent("full", b"dropped")
+    assert bench.engine.statistics.totals["dropped"] == 2 + 1
+    bench.enter().delete_queue(bench.queue("q"))
+    bench.run()
+    assert bench.engine.statistics.totals["dropped"] == 2 + 1
