@@ -67,7 +67,7 @@ from protocols.amqp.message import (
 from protocols.amqp.message import Message as Encoded
 from protocols.amqp.performatives import Properties
 from protocols.amqp.types import Byte
-from protocols.mqtt.fields import STRING_BYTES_MAX, is_text
+from protocols.mqtt.fields import STRING_BYTES_MAX, acceptable, is_text
 from protocols.mqtt.properties import (
     CONTENT_TYPE,
     CORRELATION_DATA,
@@ -267,11 +267,9 @@ def to_mqtt(message: Message) -> tuple[MqttProperties, bytes]:
             neutral.content_type = JSON_TYPE
     response = _SYNTAX.to_topic(neutral.reply_to) or ""
     correlation = correlation_data(neutral.correlation_id)
-    pairs += [
-        (property, text)
-        for property, text in ((CONTENT_TYPE, neutral.content_type), (RESPONSE_TOPIC, response))
-        if text and is_text(text)
-    ]
+    for property, text in ((CONTENT_TYPE, acceptable(neutral.content_type)), (RESPONSE_TOPIC, acceptable(response))):
+        if text and is_text(text):
+            pairs.append((property, text))
     if 0 < len(correlation) <= STRING_BYTES_MAX:
         pairs.append((CORRELATION_DATA, correlation))
     sequence = "" if neutral.sequence is None else str(neutral.sequence)
@@ -286,7 +284,7 @@ def to_mqtt(message: Message) -> tuple[MqttProperties, bytes]:
 
 def user_properties(properties: Mapping[str, object]) -> list[tuple[Property[Any], Any]]:
     """Convert properties to user properties of MQTT 5, except those that it cannot carry."""
-    texts = [(name, header_text(value)) for name, value in properties.items()]
+    texts = [(acceptable(name), acceptable(header_text(value))) for name, value in properties.items()]
     return [(USER_PROPERTY, pair) for pair in texts if is_text(pair[0]) and is_text(pair[1])]
 
 

@@ -35,6 +35,7 @@ from protocols.mqtt.properties import (
     USER_PROPERTY,
     Properties,
     Property,
+    explanation,
 )
 from protocols.mqtt.reader import PacketReader
 from protocols.mqtt.runs import Shared
@@ -300,7 +301,7 @@ class MqttConnection:
         if self._role is Role.SERVER and self.version and self.state is State.OPENED:
             self._enter(State.ANSWERING)  # a CONNECT has arrived, however wrong
         said: list[tuple[Property[Any], Any]] = [(SERVER_REFERENCE, error.servers)] if error.servers else []
-        explained = Properties([*said, (REASON_STRING, error.sentence)]) if self.version == V5 else Properties()
+        explained = Properties([*said, explanation(error.sentence)]) if self.version == V5 else Properties()
         if self._view.stranger:
             code = error.return_code if self.version != V5 else int(error.reason) if error.connack else None
             if code is not None and self.version:

@@ -55,7 +55,15 @@ STRING_BYTES_MAX: Final = 65_535
 _NON_CHARACTERS: Final = "".join(
     chr(plane + last) for plane in range(0, 0x110000, 0x10000) for last in (0xFFFE, 0xFFFF)
 )
-_DISALLOWED: Final = re.compile(f"[\x01-\x1f\x7f-\x9f\ufdd0-\ufdef{_NON_CHARACTERS}]").search
+_DISALLOWED: Final = re.compile(f"[\0-\x1f\x7f-\x9f\ufdd0-\ufdef{_NON_CHARACTERS}]")
+
+#: Finds them in UTF-8, between two places of it.
+refusable: Final = re.compile(
+    rb"[\0-\x1f\x7f]|\xc2[\x80-\x9f]|\xef\xb7[\x90-\xaf]|(?:\xef|[\xf0-\xf4][\x8f\x9f\xaf\xbf])\xbf[\xbe\xbf]"
+).search
+
+#: What is sent in their place.  No usual name has it, so a changed topic is never mistaken for another one.
+REPLACEMENT: Final = "\ufffd"
 
 
 def read_byte(data: bytes, at: int, end: int, context: Context | None = None) -> tuple[int, int]:
@@ -114,7 +122,7 @@ def check_text(raw: bytes, limits: Limits) -> str:
         raise malformed(f"{shown(raw)} is not UTF-8", "MQTT-1.5.4-1") from None
     if "\0" in text:
         raise malformed(f"{shown(text)} has U+0000, which no text may have", "MQTT-1.5.4-2")
-    if not limits.control_characters and _DISALLOWED(text):
+    if not limits.control_characters and _DISALLOWED.search(text):
         raise malformed(f"{shown(text)} has control characters or non-characters, which are refused here")
     return text
 
@@ -175,6 +183,17 @@ def is_text(value: str) -> bool:
     if "\0" in value:
         return False
     return 3 * len(value) <= STRING_BYTES_MAX or len(value.encode()) <= STRING_BYTES_MAX
+
+
+def acceptable(value: str) -> str:
+    """Return a text as any receiver takes it (5.4.9): code points that it may refuse are replaced.
+
+    They are left out instead if the replacements made it too long.
+    """
+    if _DISALLOWED.search(value) is None:
+        return value
+    replaced = _DISALLOWED.sub(REPLACEMENT, value)
+    return replaced if is_text(replaced) else _DISALLOWED.sub("", value)
 
 
 def write_text(value: str) -> bytes:

@@ -12,10 +12,11 @@ A decoded block keeps its bytes: a server forwards the properties of a message u
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Generic, TypeVar
 
-from protocols.mqtt.codes import PacketType, ReasonCode, Role
+from protocols.mqtt.codes import V5, PacketType, ReasonCode, Role
 from protocols.mqtt.errors import MqttError, malformed, violation
 from protocols.mqtt.fields import (
     BINARY,
@@ -27,7 +28,10 @@ from protocols.mqtt.fields import (
     VARINT,
     Context,
     Kind,
+    acceptable,
     read_varint,
+    refusable,
+    write_text,
     write_varint,
 )
 from protocols.mqtt.limits import Limits
@@ -243,6 +247,42 @@ class Properties:
 
 
 NO_PROPERTIES: Final = Properties()
+
+
+#: For kinds that contain no text.
+_ANY: Final = Context(V5, Role.SERVER, Limits())
+
+#: Finds what is not plain ASCII; several times as fast as `refusable`.
+_UNUSUAL: Final = re.compile(rb"[^ -~]").search
+
+#: The texts of a property, by its identifier.
+_TEXTS: Final = {id: range(2 if row.kind is PAIR else 1) for id, row in PROPERTIES.items() if row.kind in (TEXT, PAIR)}
+
+
+def explanation(sentence: str) -> tuple[Property[str], str]:
+    """Return the Reason String that says a sentence, as any receiver takes it."""
+    return REASON_STRING, acceptable(sentence)
+
+
+def acceptable_properties(raw: bytes) -> bytes:
+    """Return the bytes of properties with texts as any receiver takes them (`fields.acceptable`)."""
+    parts: list[bytes] = []
+    at = done = 0
+    end = len(raw)
+    while at < end:
+        texts = _TEXTS.get(raw[at])
+        if texts is None:
+            _, at = PROPERTIES[raw[at]].kind.read(raw, at + 1, end, _ANY)
+            continue
+        at += 1
+        for _ in texts:
+            start = at + 2
+            stop = start + (raw[at] << 8 | raw[at + 1])
+            if _UNUSUAL(raw, start, stop) and refusable(raw, start, stop):
+                parts += (raw[done:at], write_text(acceptable(raw[start:stop].decode())))
+                done = stop
+            at = stop
+    return b"".join([*parts, raw[done:]]) if parts else raw
 
 
 def decode_properties(data: bytes, at: int, end: int, place: int, context: Context) -> tuple[Properties, int]:

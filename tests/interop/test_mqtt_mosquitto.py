@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from typing import Final
 
 import pytest
+from paho.mqtt.packettypes import PacketTypes
 
 from tests.interop.programs import tool
 from tests.support.daemon import DaemonProcess
+from tests.support.paho_client import connected, properties
 
 #: What a program may take, in seconds.
 RUN_S: Final = 60
@@ -69,6 +71,21 @@ def test_messages(broker: DaemonProcess, version: str, qos: int) -> None:
             publish(broker, version, "-t", f"{topic}/a", "-q", str(qos), "-m", payload)
         publish(broker, version, "-t", topic, "-q", str(qos), "-n")
         assert lines(process) == [f"{topic}/a {qos} one", f"{topic}/a {qos} größe", f"{topic} {qos} "]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_control_characters(broker: DaemonProcess, version: str) -> None:
+    """libmosquitto closes the connection at each of them; what is behind such a message must come."""
+    topic = f"mosquitto/control/{version}"
+    with subscribed(broker, version, "-t", f"{topic}/#", "-q", "1", "-C", "3", "-F", "%P %p") as process:
+        with connected(broker.ports["mqtt"]) as client:
+            told = properties(PacketTypes.PUBLISH, UserProperty=[("text", "one\ntwo\x7f\uffff")])
+            client.publish(f"{topic}/a", b"one", 1, properties=told)
+            client.publish(f"{topic}/\t", b"two", 1)
+            client.publish(f"{topic}/a", b"three", 1)
+        said = lines(process)
+    text = "text:one\ufffdtwo\ufffd\ufffd " if version == "mqttv5" else " "
+    assert [line.strip() for line in said] == [f"{text}one".strip(), "two", "three"]
 
 
 def test_many_lines(broker: DaemonProcess) -> None:

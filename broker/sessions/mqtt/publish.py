@@ -25,7 +25,7 @@ from broker.sessions.mqtt.terms import RESERVED_TOPICS, full_queue_name, refusal
 from protocols.mqtt.codes import PacketType, ReasonCode
 from protocols.mqtt.errors import MqttError
 from protocols.mqtt.packets import Ack, Publish
-from protocols.mqtt.properties import MESSAGE_EXPIRY_INTERVAL, NO_PROPERTIES, REASON_STRING, Properties
+from protocols.mqtt.properties import MESSAGE_EXPIRY_INTERVAL, NO_PROPERTIES, Properties, explanation
 from protocols.mqtt.topics import AddressSyntax
 
 #: How many addresses a publisher caches, by topic: some tens of KiB for each connection.
@@ -305,6 +305,6 @@ def answers(kind: PacketType, run: Publish, outcomes: Outcomes) -> Iterator[Ack]
     for said, group in groupby(range(len(run.topics)), outcome):
         ids = [run.packet_ids[at] for at in group]
         if isinstance(said, Refused):
-            yield Ack(kind, ids, said.reason, Properties([(REASON_STRING, said.sentence)]))
+            yield Ack(kind, ids, said.reason, Properties([explanation(said.sentence)]))
         else:
             yield Ack(kind, ids, said)

@@ -20,7 +20,8 @@ from broker.sessions.mqtt.mount import Outward
 from broker.sessions.mqtt.subscription import Subscription
 from protocols.mqtt.codes import V5
 from protocols.mqtt.encode import PublishHead, PublishHeads
-from protocols.mqtt.properties import MESSAGE_EXPIRY_INTERVAL, Properties
+from protocols.mqtt.fields import acceptable
+from protocols.mqtt.properties import MESSAGE_EXPIRY_INTERVAL, Properties, acceptable_properties
 from protocols.mqtt.topics import AddressSyntax
 
 #: How many heads are cached, and how many bytes of properties each may have; larger ones rarely repeat.
@@ -70,7 +71,14 @@ class Heads:
             if topic is None:
                 raise ConversionError(f"MQTT has no topic for the address {address}")
             try:
-                head = PublishHead(version, topic, qos=qos, retain=retain, dup=dup, properties=properties)
+                head = PublishHead(
+                    version,
+                    acceptable(topic),
+                    qos=qos,
+                    retain=retain,
+                    dup=dup,
+                    properties=acceptable_properties(properties),
+                )
             except ValueError as error:
                 raise ConversionError(f"MQTT has no topic for the address {address}: {error}") from error
             if len(properties) <= PROPERTIES_KEPT_BYTES_MAX:

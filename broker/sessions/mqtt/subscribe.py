@@ -22,7 +22,7 @@ from protocols.mqtt.errors import MqttError
 from protocols.mqtt.limits import Limits
 from protocols.mqtt.packets import Subscribe
 from protocols.mqtt.packets import Subscription as SubscriptionRequest
-from protocols.mqtt.properties import NO_PROPERTIES, REASON_STRING, SUBSCRIPTION_IDENTIFIER, Properties
+from protocols.mqtt.properties import NO_PROPERTIES, SUBSCRIPTION_IDENTIFIER, Properties, explanation
 from protocols.mqtt.topics import AddressSyntax, TopicFilter, parse_topic_filter
 
 #: Filters that were accepted once are read regardless of today's limits.
@@ -138,7 +138,7 @@ class Subscriptions:
             sends_retained = asked.retain_handling == 0 or (asked.retain_handling == 1 and fresh)
             if sends_retained and asked.filter.share is None:
                 wanting.append(asked.filter.text)
-        return codes, Properties([(REASON_STRING, "; ".join(sentences))]) if sentences else NO_PROPERTIES, wanting
+        return codes, Properties([explanation("; ".join(sentences))]) if sentences else NO_PROPERTIES, wanting
 
     def subscribe(self, asked: SubscriptionRequest, identifier: int, most: int, queue: str = "") -> bool:
         """Make or change a subscription.  Returns whether it is new.  `queue`: the name of its queue, if fixed.
