@@ -16,6 +16,7 @@ from broker.engine.queues import arrival
 from broker.engine.queues.paging import tail_compaction
 from broker.engine.queues.removal import settle_acknowledged
 from broker.engine.queues.state import DUE_PER_TICK_MAX, NO_WAY_BACK, State, Waiter, Work
+from broker.engine.queues.steps import LongWork
 from broker.engine.recovery import clock_changes
 from broker.engine.recovery.cleaning import Cleaner
 from broker.engine.routing import reaper
@@ -33,6 +34,7 @@ class Ticks:
         self._next_reap = state.now + state.limits.reaper_period
         self._reaping: Iterator[None] | None = None  # a scan in progress
         self._more = False
+        self._announced = False  # the disk has caught up a bit since work was last continued
         #: The waiters to be told what is durable, each with the number of a tick.
         self.confirmed: dict[Waiter, int] = {}
         self._jumped = 0  # ms by which the wall clock was set since the start
@@ -43,8 +45,9 @@ class Ticks:
         return self._state.work.number
 
     def begin(self) -> None:
-        """Begin a tick: read the clock."""
+        """Begin a tick: read the clock, and grant the tick's budget."""
         self._state.now = self._state.clock()
+        self._state.steps.refill()
 
     def begin_verb(self) -> None:
         """Begin a verb: until it adds a record, it may fail harmlessly (`State.begin`)."""
@@ -66,7 +69,7 @@ class Ticks:
     def end(self) -> None:
         """Do what is due, serve the queues, seal the journal entry."""
         state = self._state
-        more = self._run_due()
+        more = self._run_due() | self._continue_work()
         settle_acknowledged(state)
         state.dirty.update(state.dirty_later)
         state.dirty_later.clear()
@@ -94,8 +97,7 @@ class Ticks:
             more |= expiry.expire_due(state, DUE_PER_TICK_MAX)
         if state.limits.expiry_scan_period > 0 and _is_due(state.paged_expiries.next_due(), state.now):
             more |= expiry.expire_paged(state, DUE_PER_TICK_MAX)
-        more |= state.alarms.run(state.now, DUE_PER_TICK_MAX, self._ring)
-        more |= _is_due(state.alarms.next_due(), state.now)
+        more |= state.alarms.run(state.now, state.steps, self._ring)
         if state.limits.reaper_period > 0 and state.now >= self._next_reap:
             self._next_reap = state.now + state.limits.reaper_period
             if self._reaping is None:
@@ -108,6 +110,30 @@ class Ticks:
         self._cleaner.step()
         self._transactions.time_out()
         return more
+
+    def _continue_work(self) -> bool:
+        """Continue what was begun in earlier ticks; True if there is more to do at once.
+
+        While much waits for the disk, which others need too, it continues once for each announcement of the disk.
+        """
+        state = self._state
+        if state.steps and (self._announced or not self._disk_is_busy):
+            state.steps.run(self._step)
+        self._announced = False
+        return bool(state.steps) and not self._disk_is_busy
+
+    @property
+    def _disk_is_busy(self) -> bool:
+        return self._state.journal.pending_bytes > self._state.limits.task_pending_max
+
+    def _step(self, work: LongWork, transport: object) -> int | None:
+        """Make a step of some work; a step that fails is its last."""
+        self._state.begin()
+        try:
+            return next(work, None)
+        except BaseException as error:
+            self._state.blame(transport, error)
+            return None
 
     def _apply_rules(self) -> bool:
         """Make a step of the rules for dead letters; a bug there disables the rules but does not end the tick."""
@@ -156,6 +182,7 @@ class Ticks:
     def durable(self, ticket: int) -> None:
         """Release everything that waited for the journal to be durable up to `ticket`.  Call within a tick."""
         state = self._state
+        self._announced = True
         while state.waiting and state.waiting[0].ticket <= ticket:
             work = state.waiting.popleft()
             for queue, messages in work.landing:

@@ -7,8 +7,9 @@ its integers are stale.  There is no clock here: the caller passes the time.
 
 from __future__ import annotations
 
+from collections import deque
 from heapq import heapify, heappop, heappush
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -17,15 +18,21 @@ V = TypeVar("V")
 STALE_DUES_MAX: Final = 1024
 
 
+_NOTHING_BEGUN: Final[tuple[int, deque[Any]]] = (-1, deque(maxlen=0))
+
+
 class Timetable(Generic[K, V]):
     """Items by due time (milliseconds since the epoch), each under a key that is unique within its millisecond."""
 
-    __slots__ = ("_buckets", "_heap", "_size")
+    __slots__ = ("_begun", "_buckets", "_heap", "_size")
 
     def __init__(self) -> None:
         self._buckets: dict[int, dict[K, V]] = {}
         self._heap: list[int] = []
         self._size = 0
+        #: A bucket that did not fit into one `pop_due`, and its keys still to be popped: listing them again each time
+        #: would be quadratic.
+        self._begun: tuple[int, deque[K]] = _NOTHING_BEGUN
 
     def __len__(self) -> int:
         return self._size
@@ -38,6 +45,8 @@ class Timetable(Generic[K, V]):
             heappush(self._heap, due)
         if key not in bucket:
             self._size += 1
+            if due == self._begun[0]:
+                self._begun = _NOTHING_BEGUN
         bucket[key] = value
 
     def remove(self, due: int, key: K) -> bool:
@@ -77,7 +86,21 @@ class Timetable(Generic[K, V]):
                 self._size -= len(bucket)
                 del self._buckets[due]
                 heappop(self._heap)
+                self._begun = _NOTHING_BEGUN
                 continue
-            due_items += [bucket.pop(key) for key in list(bucket)[:room]]
-            self._size -= room
+            due_items += self._pop_some(due, bucket, room)
         return due_items
+
+    def _pop_some(self, due: int, bucket: dict[K, V], room: int) -> list[V]:
+        """Remove and return the first `room` items of a larger bucket."""
+        begun, keys = self._begun
+        if begun != due or not keys:
+            keys = deque(bucket)
+            self._begun = due, keys
+        some: list[V] = []
+        while keys and len(some) < room:
+            key = keys.popleft()
+            if key in bucket:
+                some.append(bucket.pop(key))
+        self._size -= len(some)
+        return some

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import Final
 
 from broker.engine.model.timetable import Timetable
+from broker.engine.queues.steps import Steps
+
+#: What an alarm costs at least.
+CALL_COST: Final = 20
+
+#: The most calls in one run.
+CALLS_MAX: Final = 512
 
 #: The call that an alarm makes.
 Call = Callable[[], None]
@@ -21,11 +30,12 @@ class _Alarm:
 class Alarms:
     """Calls by due time, one for each key.  Times in ms since the epoch."""
 
-    __slots__ = ("_set", "_times")
+    __slots__ = ("_due", "_set", "_times")
 
     def __init__(self) -> None:
         self._set: dict[Hashable, _Alarm] = {}
         self._times: Timetable[Hashable, _Alarm] = Timetable()
+        self._due: deque[_Alarm] = deque()  # those of the present run, and what its budget did not allow
 
     def __len__(self) -> int:
         return len(self._set)
@@ -52,22 +62,30 @@ class Alarms:
         """Shift all alarms after the clock has jumped."""
         alarms = list(self._set.values())
         self._times = Timetable()
+        self._due.clear()
         for alarm in alarms:
             alarm.due += by_ms
             self._times.add(alarm.due, alarm.key, alarm)
 
     def next_due(self) -> int | None:
         """When the next call is due, or None."""
-        return self._times.next_due()
+        return self._due[0].due if self._due else self._times.next_due()
 
-    def run(self, now: int, limit: int, ring: Callable[[Call], None] = lambda call: call()) -> bool:
-        """Have `ring` make the calls that are due, at most `limit`, earliest first; True if there may be more.
+    def run(self, now: int, steps: Steps, ring: Callable[[Call], None] = lambda call: call()) -> bool:
+        """Have `ring` make the calls that are due, earliest first, one at least; True if the budget left any.
 
-        A call may set and cancel alarms, also those due in the same run.
+        A call spends what it costs beyond `CALL_COST`.  It may cancel alarms, also those due in the same run;
+        those that it sets are called in a later run.
         """
-        due = self._times.pop_due(now, limit)
-        for alarm in due:
-            if self._set.get(alarm.key) is alarm:  # not cancelled by an earlier call
-                del self._set[alarm.key]
-                ring(alarm.call)
-        return len(due) == limit
+        if not self._due:
+            self._due.extend(self._times.pop_due(now, CALLS_MAX))
+        while self._due:
+            alarm = self._due.popleft()
+            if self._set.get(alarm.key) is not alarm:
+                continue  # cancelled by an earlier call
+            del self._set[alarm.key]
+            ring(alarm.call)
+            if not steps.spend(CALL_COST):
+                break
+        next_due = self.next_due()
+        return next_due is not None and next_due <= now

@@ -46,6 +46,7 @@ from broker.engine.queues.duplicates import Duplicates
 from broker.engine.queues.paging.tail import Chunk
 from broker.engine.queues.queue import Counters, Queue
 from broker.engine.queues.queue_quotas import QueueQuotas
+from broker.engine.queues.steps import Steps
 from broker.engine.queues.stored import MessageReader
 from broker.engine.queues.tracer import Tracer
 from broker.engine.queues.usage import Usage
@@ -153,6 +154,8 @@ class State:
     waiting: deque[Work] = field(default_factory=deque)
     #: Messages settled as consumed but not yet removed.
     acknowledged: dict[Consumer, list[Message]] = field(default_factory=dict)
+    #: The budget of the tick, and the work that continues in the next.
+    steps: Steps = field(default_factory=Steps)
     #: Queues to serve in this tick, and those with more to deliver in the next.
     dirty: dict[Queue, None] = field(default_factory=dict)
     dirty_later: dict[Queue, None] = field(default_factory=dict)

@@ -56,6 +56,20 @@ def test_what_is_removed_leaves_nothing_behind() -> None:
     assert table.next_due() is None
 
 
+def test_a_large_millisecond_is_listed_once() -> None:
+    """However many calls empty it: a million messages may expire in the same one."""
+    table: Timetable[int, int] = Timetable()
+    for key in range(100):
+        table.add(7, key, key)
+    assert table.pop_due(7, 10) == list(range(10))
+    begun = table._begun[1]
+    assert table.remove(7, 15)
+    assert table.pop_due(7, 10) == [*range(10, 15), *range(16, 21)]
+    assert table._begun[1] is begun
+    table.add(7, 15, 15)
+    assert table.pop_due(7, 100) == [*range(21, 100), 15]
+
+
 _steps = st.lists(st.tuples(st.sampled_from(["add", "remove", "pop"]), st.integers(1, 8), st.integers(0, 4)))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from broker.engine.queues.alarms import Alarms
+from broker.engine.queues.alarms import CALL_COST, Alarms
+from broker.engine.queues.steps import BUDGET, Steps
 from tests.broker.engine.engine_harness import Bench
 
 
@@ -12,11 +13,11 @@ def test_calls_in_the_order_of_their_time_and_once() -> None:
     alarms.at("b", 20, lambda: called.append("b"))
     alarms.at("a", 10, lambda: called.append("a"))
     assert (alarms.next_due(), len(alarms)) == (10, 2)
-    assert not alarms.run(9, 10)
+    assert not alarms.run(9, Steps())
     assert called == []
-    assert not alarms.run(20, 10)
+    assert not alarms.run(20, Steps())
     assert called == ["a", "b"]
-    assert not alarms.run(99, 10)
+    assert not alarms.run(99, Steps())
     assert (called, alarms.next_due(), len(alarms)) == (["a", "b"], None, 0)
 
 
@@ -26,9 +27,9 @@ def test_a_later_one_takes_the_place_of_the_one_under_the_same_key() -> None:
     alarms.at("k", 10, lambda: called.append("first"))
     alarms.at("k", 30, lambda: called.append("second"))
     assert alarms.next_due() == 30
-    alarms.run(29, 10)
+    alarms.run(29, Steps())
     assert called == []
-    alarms.run(30, 10)
+    alarms.run(30, Steps())
     assert called == ["second"]
 
 
@@ -39,20 +40,41 @@ def test_cancelled() -> None:
     assert alarms.cancel("k")
     assert not alarms.cancel("k")
     assert alarms.next_due() is None
-    assert not alarms.run(10, 10)
+    assert not alarms.run(10, Steps())
     assert called == []
 
 
-def test_at_most_so_many_in_a_run() -> None:
-    alarms = Alarms()
+def test_a_run_ends_with_the_budget_and_the_next_one_goes_on() -> None:
+    alarms, steps = Alarms(), Steps()
     called: list[int] = []
     for n in range(5):
         alarms.at(n, n, lambda n=n: called.append(n))  # type: ignore[misc]
-    assert alarms.run(9, 2)
+    steps.left = 2 * CALL_COST
+    assert alarms.run(9, steps)
     assert called == [0, 1]
-    assert alarms.run(9, 3)
-    assert called == [0, 1, 2, 3, 4]
-    assert not alarms.run(9, 3)
+    assert alarms.run(9, steps)  # one at least
+    assert called == [0, 1, 2]
+    assert alarms.next_due() == 3
+    alarms.cancel(3)
+    alarms.move(5)
+    steps.refill()
+    assert not alarms.run(8, steps)
+    assert not alarms.run(9, steps)
+    assert called == [0, 1, 2, 4]
+
+
+def test_a_call_spends_what_it_costs() -> None:
+    alarms, steps = Alarms(), Steps()
+    called: list[int] = []
+
+    def call() -> None:
+        called.append(len(called))
+        steps.spend(BUDGET // 2)
+
+    for n in range(5):
+        alarms.at(n, n, call)
+    assert alarms.run(9, steps)
+    assert called == [0, 1]
 
 
 def test_a_call_may_cancel_and_set_what_is_due_in_the_same_run() -> None:
@@ -68,9 +90,9 @@ def test_a_call_may_cancel_and_set_what_is_due_in_the_same_run() -> None:
     alarms.at("first", 10, first)
     alarms.at("second", 10, lambda: called.append("second"))
     alarms.at("third", 10, lambda: called.append("third"))
-    alarms.run(10, 10)
+    alarms.run(10, Steps())
     assert called == ["first"]
-    alarms.run(10, 10)
+    alarms.run(10, Steps())
     assert called == ["first", "third anew"]
     assert alarms.next_due() == 50
 

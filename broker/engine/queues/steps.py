@@ -1,0 +1,89 @@
+"""Work that may be long is done in steps, some in each tick, so that no client waits for another's (promise P6).
+
+A tick has a budget.  Whatever may touch many messages, queues or consumers spends it, and leaves the rest to the next
+tick once nothing is `left`.  The unit is a microsecond of CPU, but costs are counted, not measured: the engine knows
+no clock, and the same verbs take the same steps in every run.
+
+Two ways to use it:
+
+    spend       a loop that continues by itself in the next tick (a queue that is served again, alarms that are due)
+                spends what each round costs, and ends when `spend` says so
+    begin       any other work is a generator, which does a little and yields the cost of that; each tick resumes it
+
+Work of one owner is done in order.  Owners take turns: one with much to do does not hold up another.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Hashable
+from typing import Final
+
+#: Some work: yields what it did since it last yielded costs, in microseconds.  Does about a millisecond at most.
+LongWork = Generator[int, None, None]
+
+#: What a tick may cost: it leaves half of the 20 ms that others may wait to parsing, routing and writing.
+BUDGET: Final = 10_000
+
+#: What a tick spends at least on work begun earlier, if verbs have used up the budget.
+BUDGET_OF_WORK: Final = 2_000
+
+
+class Steps:
+    """The budget of the tick, and the work that continues in the next one."""
+
+    __slots__ = ("_lines", "left")
+
+    def __init__(self) -> None:
+        self._lines: dict[Hashable, deque[tuple[LongWork, object]]] = {}  # by owner, with the connections to blame
+        self.left = BUDGET
+
+    def __len__(self) -> int:
+        """How many owners have work to do."""
+        return len(self._lines)
+
+    def refill(self) -> None:
+        """Begin a tick."""
+        self.left = BUDGET
+
+    def spend(self, cost: int) -> bool:
+        """Spend some of the budget; returns whether any is left."""
+        self.left -= cost
+        return self.left > 0
+
+    def begin(self, owner: Hashable, work: LongWork, transport: object = None) -> None:
+        """Begin some work: now, as far as the budget goes, unless the same owner has unfinished work.
+
+        `transport`: the connection that an exception of a later step costs; None: none.
+        """
+        line = self._lines.get(owner)
+        if line is not None:
+            line.append((work, transport))
+            return
+        while self.left > 0:
+            cost = next(work, None)
+            if cost is None:
+                return
+            self.left -= cost
+        self._lines[owner] = deque([(work, transport)])
+
+    def is_busy(self, owner: Hashable) -> bool:
+        """Whether an owner has unfinished work."""
+        return owner in self._lines
+
+    def run(self, step: Callable[[LongWork, object], int | None]) -> None:
+        """Continue what was begun earlier, in turns, while there is budget.
+
+        `step` resumes some work and returns the cost of that, None at its end; it does not raise.
+        """
+        self.left = max(self.left, BUDGET_OF_WORK)
+        while self._lines and self.left > 0:
+            owner, line = next(iter(self._lines.items()))
+            cost = step(*line[0])
+            if cost is None:
+                line.popleft()
+            else:
+                self.left -= cost
+            del self._lines[owner]
+            if line:
+                self._lines[owner] = line  # behind the others

@@ -1,0 +1,91 @@
+"""Long work: in steps, within the budget of each tick, in the order of each owner, in turns among owners."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.engine.queues.steps import BUDGET, BUDGET_OF_WORK, LongWork, Steps
+from tests.broker.engine.engine_harness import Bench
+
+
+def work(done: list[str], name: str, rounds: int, cost: int = BUDGET // 4) -> LongWork:
+    """Some work of several rounds."""
+    for n in range(rounds):
+        done.append(f"{name}{n}")
+        yield cost
+
+
+def resumed(work: LongWork, transport: object) -> int | None:
+    return next(work, None)
+
+
+def test_short_work_is_done_at_once() -> None:
+    steps, done = Steps(), list[str]()
+    steps.begin("a", work(done, "a", 3))
+    assert done == ["a0", "a1", "a2"]
+    assert not steps.is_busy("a")
+    assert not steps
+
+
+def test_long_work_goes_on_in_the_next_tick_and_its_owner_takes_its_turn() -> None:
+    steps, done = Steps(), list[str]()
+    steps.begin("a", work(done, "a", 6))
+    assert done == ["a0", "a1", "a2", "a3"]
+    steps.begin("a", work(done, "then", 1, cost=1))  # behind the first
+    steps.begin("b", work(done, "b", 1))  # no budget is left
+    assert steps.is_busy("a")
+    assert steps.is_busy("b")
+    done.clear()
+    steps.refill()
+    steps.run(resumed)
+    assert done == ["a4", "b0", "a5", "then0"]
+    assert not steps
+
+
+def test_work_goes_on_however_busy_the_verbs_are() -> None:
+    steps, done = Steps(), list[str]()
+    steps.spend(BUDGET)
+    steps.begin("a", work(done, "a", 3, cost=BUDGET_OF_WORK))
+    assert done == []
+    steps.run(resumed)
+    assert done == ["a0"]
+
+
+class Connection:
+    """What an exception costs."""
+
+
+@pytest.mark.parametrize("transport", [None, Connection()])
+def test_a_step_that_fails_is_blamed_on_its_connection_and_is_the_last(bench: Bench, transport: object) -> None:
+    blamed: list[tuple[object, str]] = []
+    state = bench.engine.consumers._state
+    state.blame = lambda connection, error: blamed.append((connection, str(error)))
+    done: list[str] = []
+
+    def failing() -> LongWork:
+        yield BUDGET
+        raise ValueError("of a client")
+
+    bench.enter()
+    state.steps.begin("a", failing(), transport)
+    state.steps.begin("a", work(done, "a", 1), transport)
+    bench.run()
+    assert blamed == [(transport, "of a client")]
+    assert done == ["a0"]
+
+
+def test_a_busy_disk_allows_one_step_for_each_of_its_announcements(bench: Bench) -> None:
+    """Else long work could fill the disk's line, and then no client would be read."""
+    steps = bench.engine.consumers._state.steps
+    bench.broker.hold_disk()
+    bench.sent("a", bytes(2 * bench.engine.limits.task_pending_max))
+    done: list[str] = []
+    bench.enter()
+    steps.begin("a", work(done, "a", 9, cost=BUDGET))
+    bench.broker.end_ticks()
+    assert len(done) == 1
+    bench.broker.write()
+    bench.sent("a", bytes(2 * bench.engine.limits.task_pending_max))
+    assert len(done) == 2
+    bench.broker.release_disk()
+    assert len(done) == 9
