@@ -508,6 +508,11 @@ EVENTS: Final[dict[str, Event]] = {
         "Correct the file that the line names; the broker reads it again automatically.",
         audited=True,
     ),
+    "settings.no_dead_letter_address": Event(
+        "warning",
+        "`dead-letter-address` is empty for addresses of these matches: messages that die there are removed.",
+        "Set `dead-letter-address` for them, or remove the empty one; nothing, if it was intended.",
+    ),
     "start.corrupt": Event(
         "critical",
         "The journal is damaged and the broker does not start: the error names the commands to inspect and repair it.",

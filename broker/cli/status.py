@@ -30,6 +30,9 @@ BODY_CHARS: Final = 60
 #: Characters of the sentence on why a message died: the client's address and the consumer's words.
 WHY_CHARS: Final = 160
 
+#: Matches of settings that `status` shows; it is about the broker as a whole.
+MATCHES_SHOWN_MAX: Final = 20
+
 _COUNTS: Final = ("messages", "ready", "paged", "scheduled", "delivering", "consumers")
 
 
@@ -92,9 +95,20 @@ def _status_facts(answer: dict[str, Any]) -> dict[str, object]:
         "messages": answer["messages"],
         "memory": memory,
         "journal": f"{counted(journal['segments'], 'segment')}, {size_shown(journal['pending_bytes'])} not yet durable",
+        **_settings_facts(answer),
         "disk": f"{size_shown(journal['disk_free_bytes'])} free" + _disk_state(journal),
     }
     return header
+
+
+def _settings_facts(answer: dict[str, Any]) -> dict[str, object]:
+    """The matches of settings whose messages are removed when they die; a broker of an older version shows none."""
+    matches = answer.get("without_dead_letter_address")
+    if not matches:
+        return {}
+    more = len(matches) - MATCHES_SHOWN_MAX
+    shown = ", ".join(matches[:MATCHES_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
+    return {"no dead-letter address": f"for {shown}: messages that die there are removed"}
 
 
 def _disk_state(journal: dict[str, Any]) -> str:

@@ -150,7 +150,7 @@ class AddressSection(Section):
 
 
 class AddressSetting(_Settings):
-    """Settings for the addresses that `match` covers.  Unset ones come from less specific matches."""
+    """Settings for the addresses that `match` covers.  Unset ones are from less specific ones, `#` as shipped."""
 
     match: Annotated[str, Field(min_length=1)]
     """An address, address::queue, or a pattern: `*` is any one word, `#` at the end any number of words."""

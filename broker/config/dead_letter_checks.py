@@ -34,22 +34,6 @@ def dead_letter_rule_problems(config: Config) -> Iterator[Clash]:
         yield from _unreached(rules_of(config))
 
 
-def doubts(config: Config) -> Iterator[Clash]:
-    """Warn of a valid but probably unintended omission: no entry gives all addresses a dead-letter address.
-
-    Address settings in a file replace all the shipped ones, including this entry.
-    """
-    every = syntax_of(config).any_words
-    if not any(
-        each.match == every and "dead_letter_address" in each.model_fields_set for each in config.address_settings
-    ):
-        fix = (
-            f'no entry with match = "{every}" has a dead-letter-address: messages that die on an address without one '
-            'are removed (message.killed). Add one: dead-letter-address = "DLQ", or "" if that is intended'
-        )
-        yield Clash(("address-settings",), "", fix)
-
-
 def rules_of(config: Config) -> list[DeadLetterRule]:
     """The engine's rules.  Raises InvalidMatch, InvalidFilter."""
     wildcards = config.wildcard_addresses

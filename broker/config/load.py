@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails
 from broker.config.environment import Overlay
 from broker.config.explain import SourceOf, place, problem, value_at
 from broker.config.listen import OPTION, overridden
-from broker.config.model import MATCHED, SHIPPED, Config, translate_shipped
+from broker.config.model import SHIPPED, Config, with_shipped_entries
 from broker.config.problems import ConfigError, Problem
 from broker.config.relations import clashes
 from broker.config.schema import Path as Place
@@ -52,7 +52,7 @@ def load(
     overlay = Overlay(raw)
     written = _acceptors(raw)
     overlay.apply(environment)
-    translate_shipped(raw, [section for section in MATCHED if section not in given])
+    raw = with_shipped_entries(raw, given)
     made = _acceptors(raw) - written
     origins = overlay.origins
 

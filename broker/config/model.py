@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Final, cast
 
 from pydantic import Field
@@ -26,10 +26,11 @@ from broker.engine.model.row import kebab
 
 _AMQ: Final = ["amq"]
 
-#: The sections whose entries have a match; as shipped, each has one entry for everything.
-MATCHED: Final = ("address-settings", "security-settings")
+_SETTINGS: Final = "address-settings"
+_PERMISSIONS: Final = "security-settings"
 
-#: The shipped contents of sections with entries of the user's choice.  A file that has the section replaces it.
+#: The shipped contents of sections with entries of the user's choice.  A file that has the section replaces it, except
+#: address settings: see `with_shipped_entries`.
 SHIPPED: Final[dict[str, object]] = {
     "acceptors": {
         "stomp": {"protocol": "stomp"},
@@ -41,7 +42,7 @@ SHIPPED: Final[dict[str, object]] = {
         "DLQ": {"queues": {"DLQ": {"routing-type": "ANYCAST"}}},
         "ExpiryQueue": {"queues": {"ExpiryQueue": {"routing-type": "ANYCAST"}}},
     },
-    "address-settings": [
+    _SETTINGS: [
         {
             "match": "#",
             "dead-letter-address": "DLQ",
@@ -49,18 +50,41 @@ SHIPPED: Final[dict[str, object]] = {
             "auto-delete-queues": False,
         }
     ],
-    "security-settings": [{"match": "#", **{permission.value: _AMQ for permission in Permission}}],
+    _PERMISSIONS: [{"match": "#", **{permission.value: _AMQ for permission in Permission}}],
 }
 
 
-def translate_shipped(raw: Mapping[str, object], sections: Iterable[str]) -> None:
-    """Rewrite the shipped matches of these sections in the characters of `[wildcard-addresses]`."""
+def with_shipped_entries(raw: Mapping[str, object], given: Collection[str]) -> dict[str, object]:
+    """These tables with the shipped entries for everything, in the characters of `[wildcard-addresses]`.
+
+    A file that gives permissions replaces the shipped ones.  Its address settings are added to the shipped ones, field
+    by field: else a file with settings for `orders.#` alone would have no dead-letter address for any other address.
+    """
+    found = dict(raw)
     wildcards = raw.get("wildcard-addresses")
     any_words = wildcards.get("any-words") if isinstance(wildcards, dict) else None
-    if isinstance(any_words, str):
-        for section in sections:
-            for entry in cast(list[dict[str, object]], raw[section]):
-                entry["match"] = any_words
+    if not isinstance(any_words, str):
+        any_words = "#"
+    shipped = {name: {**entry, "match": any_words} for name, entry in _FOR_EVERYTHING.items()}
+    if _PERMISSIONS not in given:
+        found[_PERMISSIONS] = [shipped[_PERMISSIONS]]
+    if _SETTINGS not in given:
+        found[_SETTINGS] = [shipped[_SETTINGS]]
+    elif isinstance(own := raw[_SETTINGS], list):
+        entries = list(own)
+        at = next(
+            (n for n, each in enumerate(entries) if isinstance(each, dict) and each.get("match") == any_words), -1
+        )
+        if at >= 0:
+            entries[at] = shipped[_SETTINGS] | entries[at]
+        else:
+            entries.append(shipped[_SETTINGS])
+        found[_SETTINGS] = entries
+    return found
+
+
+#: The shipped entry of each section whose entries have a match.
+_FOR_EVERYTHING: Final = {name: cast(list[dict[str, object]], SHIPPED[name])[0] for name in (_SETTINGS, _PERMISSIONS)}
 
 
 #: The sections that a reload applies as a whole, besides [security] and the log's level.

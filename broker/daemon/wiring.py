@@ -231,6 +231,7 @@ def begin(parts: Broker, config: Config, *, serves: bool = True) -> None:
     engine.settle_restored()
     declare(parts.engine, config)
     if serves:
+        engine.configuration.report_settings()
         engine.dead_letter_rules.use(rules_of(config))
     parts.tick.end()
 

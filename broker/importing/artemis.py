@@ -7,7 +7,7 @@ from typing import Final
 
 from broker.config.diverts import WildcardsSection
 from broker.importing.acceptors import acceptors, http_acceptor
-from broker.importing.addresses import address_settings, addresses, diverts, queues
+from broker.importing.addresses import SETTINGS, address_settings, addresses, diverts, queues
 from broker.importing.artemis_bridges import bridges, connectors
 from broker.importing.artemis_connections import broker_connections
 from broker.importing.artemis_tables import CORE
@@ -43,13 +43,19 @@ def translate(root: Element, draft: Draft) -> None:
         for element in core.all(name):
             translation(element, draft, core)
     http_acceptor(draft, "broker.xml has no web server")
-    if core.find("address-settings") is None:
-        draft.report.add(
-            place(core, "no <address-settings>", ""),
-            Outcome.CHANGED,
-            f'address-settings["{_any_words(core)}"]',
-            "Bartleby's own stay: dead letters go to DLQ and expired messages to ExpiryQueue; Artemis would drop them",
-        )
+    _defaults(core, draft)
+
+
+def _defaults(core: Element, draft: Draft) -> None:
+    """Put what the file does not set for all addresses: Bartleby's own settings, or Artemis's where nothing is lost."""
+    key = (SETTINGS, _any_words(core))
+    for name, value, why in (
+        ("dead-letter-address", "DLQ", "Bartleby's own: without one, Artemis would drop dead messages"),
+        ("expiry-address", "ExpiryQueue", "Bartleby's own: without one, Artemis would drop expired messages"),
+        ("auto-delete-queues", True, "Artemis's own default"),
+    ):
+        if not draft.has((*key, name)):
+            draft.put(place(core, f"no {name} for all addresses", ""), (*key, name), value, change=why)
 
 
 def _any_words(core: Element) -> str:

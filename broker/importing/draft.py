@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 
 from broker.config.explain import place as place_of
 from broker.config.explain import problem, refused
-from broker.config.model import MATCHED, SHIPPED, Config, translate_shipped
+from broker.config.model import SHIPPED, Config, with_shipped_entries
 from broker.config.relations import clashes
 from broker.config.schema import dotted
 from broker.importing.kinds import LISTS, Key, kind_of, known, shown, value_of, written
@@ -111,8 +111,7 @@ class Draft:
         """Remove what the models refuse, then what is useless without it, and report all claims."""
         while True:
             raw = self.raw()
-            merged = copy.deepcopy(SHIPPED) | raw
-            translate_shipped(merged, [section for section in MATCHED if section not in raw])
+            merged = with_shipped_entries(copy.deepcopy(SHIPPED) | raw, raw)
             try:
                 config = Config.model_validate(merged)
             except ValidationError as error:

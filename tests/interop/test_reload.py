@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.daemon import DaemonProcess, running
+from tests.support.process import awaited
+from tests.support.stomp_py import DURABLE, connected
 
 
 @pytest.fixture
@@ -34,3 +36,20 @@ def test_parts_of_sections_that_need_a_restart_are_told(broker: DaemonProcess) -
     first, last = [line.partition("changed=")[2] for line in broker.log.splitlines() if " reload.done " in line]
     assert first == '"log, security" restart_needed_for=security.users-file'
     assert last == '"broker, log, security" restart_needed_for="broker, log.format, security.users-file"'
+
+
+def test_settings_of_some_addresses_leave_the_shipped_ones_of_all_others(tmp_path: Path) -> None:
+    """A file with settings for orders alone must not remove what dies elsewhere; only an explicit choice may."""
+    with running(tmp_path, '[[address-settings]]\nmatch = "orders.#"\nmax-delivery-attempts = 3\n') as broker:
+        assert "settings.no_dead_letter_address" not in broker.log
+        with connected(broker.port) as client:
+            client.send("/queue/invoices", "poison", DURABLE)
+            client.subscribe("/queue/invoices", ack="client-individual")
+            client.nack(client.take(), requeue="false")
+        awaited(lambda: broker.get("queues/DLQ")["messages"] == 1)
+        broker.reload('[[address-settings]]\nmatch = "invoices"\ndead-letter-address = ""\n')
+        [line] = [each for each in broker.log.splitlines() if " settings.no_dead_letter_address " in each]
+        assert "matches=invoices count=1" in line
+        assert broker.get("status")["without_dead_letter_address"] == ["invoices"]
+    with running(tmp_path, '[[address-settings]]\nmatch = "invoices"\ndead-letter-address = ""\n') as broker:
+        assert " settings.no_dead_letter_address matches=invoices count=1" in broker.log

@@ -80,7 +80,7 @@ class AddressSettings:
 
     dead_letter_address: str | None = row(
         None,
-        "Where dead messages go, after max-delivery-attempts failures; unset or empty: they are removed and logged.",
+        "Where dead messages go, after max-delivery-attempts failures; empty: they are removed and logged.",
     )
     auto_create_dead_letter_resources: bool = row(
         False, "Create a dead-letter queue for each address whose messages die, named prefix + address + suffix."

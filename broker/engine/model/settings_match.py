@@ -205,6 +205,13 @@ class SettingsTable:
         tables = [self._defaults, *(fields for _, fields in self.in_order())]
         return {fields[name] for fields in tables for name in names if fields.get(name) is not None}
 
+    def emptied(self, name: str) -> list[str]:
+        """The matches that leave a text empty: those that set it to nothing, and `#` if nothing sets it for all."""
+        any_words = self.syntax.any_words
+        found = [match for match, fields in self.in_order() if fields.get(name) == ""]
+        everywhere = any(match == any_words and fields.get(name) is not None for match, fields in self.in_order())
+        return found if everywhere or self._defaults.get(name) else [*found, any_words]
+
     def _merge(self, layers: list[tuple[str, Fields]]) -> Fields:
         merged = dict(self._defaults)
         for _, fields in reversed(layers):

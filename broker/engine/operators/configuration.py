@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from typing import Final
 
 from broker.engine.delivery.subscribe import parse_selector
 from broker.engine.model.attributes import NO_ATTRIBUTES, RequestedAttributes
@@ -24,16 +25,30 @@ from broker.engine.queues.state import State
 from broker.engine.routing import alter, registry
 from broker.engine.routing.definitions import address_record, queue_record
 
+#: Matches without a dead-letter address that a line of the log shows; a file may have one for each tenant.
+MATCHES_LOGGED_MAX: Final = 20
+
 
 class Configuration:
     """The configuration of one broker's resources."""
 
     def __init__(self, state: State) -> None:
         self._state = state
+        #: The matches of settings without a dead-letter address: messages that die there are removed.
+        self.without_dead_letter_address: tuple[str, ...] = ()
 
     def change_settings(self, settings: SettingsTable) -> None:
         """Replace the address settings, effective at once on every address."""
         registry.change_settings(self._state, settings)
+        self.report_settings()
+
+    def report_settings(self) -> None:
+        """Report which messages would be removed when they die, because their addresses have no dead-letter address."""
+        matches = self._state.settings_table.emptied("dead_letter_address")
+        self.without_dead_letter_address = tuple(matches)
+        if matches:
+            shown = ", ".join(matches[:MATCHES_LOGGED_MAX])
+            self._state.report("settings.no_dead_letter_address", matches=shown, count=len(matches))
 
     def set_transmission_queues(self, names: AbstractSet[str]) -> None:
         """Set the names of queues whose messages wait to be sent to another broker.

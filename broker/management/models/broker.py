@@ -70,6 +70,9 @@ class Status(Shown):
     memory_bytes: int
     memory_bytes_max: int
     acceptors: list[AcceptorShown]
+    without_dead_letter_address: list[str] = Field(
+        description="Matches of address settings with an empty one: messages that die there are removed."
+    )
     links: dict[str, StateName] = Field(description="The states of the links to other brokers, by name.")
     journal: JournalShown
     replication: ReplicationShown | None = Field(description="Its role in a pair; null: it is not in one.")
@@ -155,6 +158,7 @@ def status(broker: Broker) -> Status:
         memory_bytes=engine.usage.bytes,
         memory_bytes_max=engine.usage.bytes_max,
         acceptors=[model_of(AcceptorShown, each, listening=list(each.listening)) for each in broker.acceptors()],
+        without_dead_letter_address=list(engine.configuration.without_dead_letter_address),
         links={name: link.shown.value for name, link in sorted(broker.links.by_name.items())},
         journal=_journal(broker),
         replication=None if replicated is None else model_of(ReplicationShown, replicated),

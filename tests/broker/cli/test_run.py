@@ -163,22 +163,3 @@ def test_every_command_explains_itself_and_is_in_the_manual(command: list[str]) 
     assert invoke(*command, "-h").exit_code == 0
     page = (Path(__file__).parents[3] / "docs" / "operations.md").read_text("utf-8")
     assert " ".join(["`bartleby", *command]).rstrip() in page
-
-
-@pytest.mark.parametrize(
-    ("text", "warned"),
-    [
-        ("", False),
-        ('[[address-settings]]\nmatch = "orders"\nmax-delivery-attempts = 3\n', True),
-        ('[[address-settings]]\nmatch = "#"\nexpiry-address = "ExpiryQueue"\n', True),
-        ('[[address-settings]]\nmatch = "#"\ndead-letter-address = "DLQ"\n', False),
-        ('[[address-settings]]\nmatch = "#"\ndead-letter-address = ""\n', False),
-    ],
-)
-def test_the_check_warns_if_dead_letters_would_be_removed(tmp_path: Path, text: str, warned: bool) -> None:
-    file = tmp_path / "broker.toml"
-    file.write_text(text)
-    result = invoke("config", "check", "--config", str(file))
-    assert result.exit_code == 0
-    told = f'warning: {file}: address-settings: no entry with match = "#" has a dead-letter-address: '
-    assert (told in result.stderr) is warned

@@ -52,6 +52,17 @@ async def test_status_of_a_broker_that_is_not_ready_is_1(broker: TestBroker, ope
     assert "broker" in result.stdout
 
 
+async def test_status_says_where_dead_messages_are_removed(broker: TestBroker, operator: Operator) -> None:
+    assert "no dead-letter address" not in (await operator.run("status")).stdout
+    broker.set_settings(
+        [("#", {"dead_letter_address": "DLQ"}), *[(f"t{n}", {"dead_letter_address": ""}) for n in range(21)]]
+    )
+    [line] = [each for each in (await operator.run("status")).stdout.splitlines() if each.startswith("no dead")]
+    assert "for t0, t1, " in line
+    assert line.endswith("t19 and 1 more: messages that die there are removed")
+    assert len((await operator.json("status"))["without_dead_letter_address"]) == 21
+
+
 async def test_queue_list_takes_as_many_calls_as_it_needs(broker: TestBroker, operator: Operator) -> None:
     names = [f"q{n:04}" for n in range(THINGS_PER_CALL + 1)]
     for name in names:

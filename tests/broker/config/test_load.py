@@ -89,6 +89,38 @@ def test_as_shipped() -> None:
     ]
 
 
+SHIPPED_SETTINGS = {"dead_letter_address": "DLQ", "expiry_address": "ExpiryQueue", "auto_delete_queues": False}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", {"#": SHIPPED_SETTINGS}),
+        ("address-settings = []\n", {"#": SHIPPED_SETTINGS}),
+        (
+            '[[address-settings]]\nmatch = "orders.#"\nmax-delivery-attempts = 3\n',
+            {"orders.#": {"max_delivery_attempts": 3}, "#": SHIPPED_SETTINGS},
+        ),
+        (
+            '[[address-settings]]\nmatch = "#"\ndead-letter-address = ""\nmax-delivery-attempts = 3\n',
+            {"#": SHIPPED_SETTINGS | {"dead_letter_address": "", "max_delivery_attempts": 3}},
+        ),
+        (
+            '[wildcard-addresses]\nany-words = "%"\n[[address-settings]]\nmatch = "a"\nexpiry-address = ""\n',
+            {"a": {"expiry_address": ""}, "%": SHIPPED_SETTINGS},
+        ),
+        (
+            '[wildcard-addresses]\nany-words = "%"\n[[address-settings]]\nmatch = "%"\nexpiry-address = ""\n',
+            {"%": SHIPPED_SETTINGS | {"expiry_address": ""}},
+        ),
+    ],
+)
+def test_shipped_address_settings_hold_unless_overridden_field_by_field(
+    write: Write, text: str, expected: dict[str, object]
+) -> None:
+    assert dict(load(write(text)).setting_matches()) == expected
+
+
 def test_a_file_replaces_names_as_a_whole_and_settings_one_by_one(write: Write) -> None:
     config = load(
         write("""
@@ -144,8 +176,7 @@ def test_what_is_unset_is_left_to_the_engine(write: Write) -> None:
             redelivery-delay-multiplier = 2
             """)
     )
-    [(match, fields)] = config.setting_matches()
-    assert match == "orders.#"
+    fields = dict(config.setting_matches())["orders.#"]
     assert fields == {
         "delivery_count_persistence": DeliveryCountPersistence.STRICT,
         "address_full_policy": AddressFullPolicy.FAIL,
@@ -155,13 +186,14 @@ def test_what_is_unset_is_left_to_the_engine(write: Write) -> None:
         "redelivery_delay_multiplier": 2.0,
     }
     merged = SettingsTable(config.setting_matches(), config.setting_defaults()).resolve("orders.eu")
-    assert from_mapping(merged) == from_mapping(DEFAULTS | fields)
+    assert from_mapping(merged) == from_mapping(DEFAULTS | SHIPPED_SETTINGS | fields)
 
 
 @pytest.mark.parametrize(("written", "persistence"), [("true", "strict"), ("false", "on-return")])
 def test_artemis_name_for_strict(write: Write, written: str, persistence: str) -> None:
-    config = load(write(f'[[address-settings]]\nmatch = "#"\npersist-delivery-count-before-delivery = {written}\n'))
-    assert config.setting_matches() == [("#", {"delivery_count_persistence": DeliveryCountPersistence(persistence)})]
+    config = load(write(f'[[address-settings]]\nmatch = "a"\npersist-delivery-count-before-delivery = {written}\n'))
+    fields = dict(config.setting_matches())["a"]
+    assert fields == {"delivery_count_persistence": DeliveryCountPersistence(persistence)}
 
 
 def test_address_settings_are_the_engines_with_its_defaults() -> None:

@@ -224,6 +224,14 @@ async def test_health_says_why_it_is_not_ready(broker: TestBroker, owner: Browse
     assert "disk.full" not in page.seen
 
 
+async def test_health_says_where_dead_messages_are_removed(broker: TestBroker, owner: Browser) -> None:
+    assert "Messages that die are removed" not in (await owner.get("/health")).seen
+    broker.set_settings([("#", {"dead_letter_address": "DLQ"}), (f"{MARKUP}.#", {"dead_letter_address": ""})])
+    page = await owner.get("/health")
+    assert "Messages that die are removed, not kept: dead-letter-address is empty for" in page.seen
+    assert MARKUP in page.seen
+
+
 async def test_reports_of_audits_are_shown_without_any_rights(
     broker: TestBroker, owner: Browser, reports: Path
 ) -> None:

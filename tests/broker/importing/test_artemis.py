@@ -85,10 +85,34 @@ def test_seconds_of_artemis_are_durations(tmp_path: Path) -> None:
     assert setting(tables, "a")["slow-consumer-check-period"] == "5s"
 
 
-def test_without_address_settings_bartlebys_own_stay_and_that_is_told(tmp_path: Path) -> None:
-    tables, found = imported(core(""), tmp_path)
-    assert tables == {}
-    assert finding(found, "no <address-settings>").outcome is Outcome.CHANGED
+OWN = {"match": "#", "dead-letter-address": "DLQ", "expiry-address": "ExpiryQueue", "auto-delete-queues": True}
+
+
+@pytest.mark.parametrize(
+    ("settings", "kept"),
+    [
+        ("", OWN),
+        ("<address-settings/>", OWN),
+        (
+            '<address-settings><address-setting match="orders.#"><dead-letter-address>D</dead-letter-address>'
+            "</address-setting></address-settings>",
+            OWN,
+        ),
+        (
+            '<address-settings><address-setting match="#"><dead-letter-address>D</dead-letter-address>'
+            "<auto-delete-queues>false</auto-delete-queues></address-setting></address-settings>",
+            OWN | {"dead-letter-address": "D", "auto-delete-queues": False},
+        ),
+    ],
+)
+def test_what_the_file_does_not_set_for_all_addresses_is_written_and_told(
+    settings: str, kept: dict[str, object], tmp_path: Path
+) -> None:
+    tables, found = imported(core(settings), tmp_path)
+    assert setting(tables, "#") == kept
+    for name, value in kept.items():
+        if OWN[name] == value and name != "match":
+            assert finding(found, f"no {name} for all addresses").outcome is Outcome.CHANGED
 
 
 def test_addresses_and_queues(tmp_path: Path) -> None:

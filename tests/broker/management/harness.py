@@ -7,7 +7,7 @@ import base64
 import dataclasses
 import http.client
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +20,7 @@ from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.limits import Limits
 from broker.engine.model.message import Message, MessageHeader, RoutingType
 from broker.engine.model.permissions import Permission, PermissionTable
+from broker.engine.model.settings_match import SettingsTable
 from broker.engine.publish.send import Send
 from broker.engine.queues.consumer import AckMode, Consumer
 from broker.engine.queues.queue import Queue
@@ -112,6 +113,12 @@ class TestBroker(SimBroker):
             self.write()
         elif any(work.waiters for work in self.engine._state.waiting):
             self.waiting.set()
+
+    def set_settings(self, matches: Sequence[tuple[str, Mapping[str, object]]]) -> None:
+        """Change the address settings, as a reload does."""
+        self.tick.enter()
+        defaults = self.engine._state.settings_table._defaults
+        self.engine.configuration.change_settings(SettingsTable(matches, defaults))
 
     @property
     def journal(self) -> Journal:

@@ -244,3 +244,20 @@ def test_the_merge_is_the_naive_one(matches: dict[str, dict[str, object]], names
             for field in defaults
         }
         assert merged.resolve(name) == expected
+
+
+@pytest.mark.parametrize(
+    ("matches", "default", "emptied"),
+    [
+        ([("#", {"dla": "D"})], None, []),
+        ([("#", {"dla": "D"}), ("a", {"dla": ""}), ("b.#", {"dla": None})], None, ["a"]),
+        ([("#", {"dla": ""}), ("a", {"dla": "D"})], None, ["#"]),
+        ([("a", {"dla": "D"})], None, ["#"]),
+        ([("a", {"dla": ""})], "D", ["a"]),
+        ([], None, ["#"]),
+    ],
+)
+def test_the_matches_that_leave_a_text_empty(
+    matches: list[tuple[str, dict[str, object]]], default: str | None, emptied: list[str]
+) -> None:
+    assert SettingsTable(matches, DEFAULTS | {"dla": default}).emptied("dla") == emptied
