@@ -508,6 +508,20 @@ EVENTS: Final[dict[str, Event]] = {
         "Correct the file that the line names; the broker reads it again automatically.",
         audited=True,
     ),
+    "session.refused": Event(
+        "warning",
+        "A client asked for the MQTT session of another user, and its user may not have those.",
+        "Give each client an identifier of its own; for a client whose user has changed, see docs/mqtt.md, Sessions.",
+        limited=True,
+        audited=True,
+    ),
+    "session.taken_over": Event(
+        "warning",
+        "A client took, or ended, the MQTT session of another user: its user has `manageSessions`.",
+        _MEANT,
+        limited=True,
+        audited=True,
+    ),
     "settings.no_dead_letter_address": Event(
         "warning",
         "`dead-letter-address` is empty for addresses of these matches: messages that die there are removed.",

@@ -108,3 +108,5 @@ class SecuritySetting(Section):
     """Roles that may delete non-durable queues and subscriptions."""
     manage: Roles = ()
     """Roles that may inspect and change queues by HTTP and command line; activemq.management: the broker as a whole."""
+    manageSessions: Roles = ()
+    """Roles that may use other users' durable subscriptions; activemq.management: other users' MQTT sessions."""

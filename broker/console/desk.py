@@ -13,8 +13,9 @@ from broker.console.render import page
 from broker.console.visit import Visit
 from broker.engine import Engine
 from broker.engine.model.access import Access
+from broker.engine.model.names import WHOLE_BROKER
 from broker.engine.model.permissions import Permission
-from broker.management.callers import WHOLE_BROKER, require_whole
+from broker.management.callers import require_whole
 from broker.management.limits import Limits
 from broker.management.ports import Broker
 from broker.management.shared import Shared

@@ -29,14 +29,11 @@ from starlette.requests import Request
 from broker.engine import Consumer, Divert, Engine
 from broker.engine.model.access import UNRESTRICTED, Access, Identity
 from broker.engine.model.errors import NotFound
-from broker.engine.model.names import split_fqqn
+from broker.engine.model.names import WHOLE_BROKER, split_fqqn
 from broker.engine.model.permissions import Permission
 from broker.engine.model.task import Task
 from broker.management.ports import Broker
 from broker.sessions.login import Peer
-
-#: The address that stands for the broker as a whole.
-WHOLE_BROKER: Final = "activemq.management"
 
 #: Where the state of a request holds its caller, and the caller's permissions.
 CALLER: Final = "caller"

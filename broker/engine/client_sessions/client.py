@@ -7,7 +7,10 @@ from typing import Final
 
 from broker.engine.client_sessions.sessions import Definition
 from broker.engine.model.access import UNRESTRICTED, Access
-from broker.engine.model.names import NAME_BYTES_MAX, SHARED_PREFIX, digest_of
+from broker.engine.model.errors import Denied
+from broker.engine.model.names import NAME_BYTES_MAX, SHARED_PREFIX, WHOLE_BROKER, digest_of
+from broker.engine.model.permissions import Permission
+from broker.engine.model.report import Report
 from broker.engine.queues.alarms import Call
 from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.state import State
@@ -46,6 +49,26 @@ class Client:
     def lasting(self) -> bool:
         """Whether its session outlives its connection."""
         return self.expiry > 0
+
+    def admit(self, asked: Client, report: Report) -> None:
+        """Let a connecting client have this session, clean start or not.  Raises Denied if it belongs to another user.
+
+        A session belongs to the user who made it.  A user with `manageSessions` may take those of others, which are
+        that user's from then on.
+        """
+        access, owner = asked.access, self.access.user
+        if access.owns(owner):
+            return
+        granted = access.might(Permission.MANAGE_SESSIONS, WHOLE_BROKER)
+        report(
+            "session.taken_over" if granted else "session.refused",
+            client=self.id,
+            user=access.user,
+            owner=owner,
+            remote=asked.remote,
+        )
+        if not granted:
+            raise Denied("permission denied: the session of this client identifier belongs to another user")
 
     def renew(self, asked: Client) -> None:
         """Take over the properties of a new connection of the client."""
@@ -103,6 +126,11 @@ class ClientSubscription:
     def shared(self) -> bool:
         """Whether several clients share it."""
         return self.share is not None
+
+    @property
+    def filtered(self) -> bool:
+        """Whether its queue takes only what its client may read (`Client.filtered`)."""
+        return self.client.filtered and self.wildcard and not self.shared
 
     @property
     def attached(self) -> Consumer | None:

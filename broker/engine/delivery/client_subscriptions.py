@@ -60,7 +60,7 @@ class ClientSubscriptions:
             remote=client.remote,
             user=client.access.user,
             access=client.access,
-            filtered=client.filtered and subscription.wildcard and not subscription.shared,
+            filtered=subscription.filtered,
         )
         existing = state.queues.get(subscription.name)
         if not subscription.borrowed:
@@ -102,6 +102,15 @@ class ClientSubscriptions:
         subscription.consumer.remote = subscription.client.remote
         subscription.consumer.away = False
         self._update_durable_only(subscription)
+
+    def hand_over(self, subscription: ClientSubscription, user: str) -> None:
+        """Note that a subscription's queue of its own is another user's from now on, as its session is.
+
+        One that was filtered for its user is not: it may hold messages that the other user may not read.
+        """
+        queue = self._state.queues.get(subscription.name)
+        if queue is not None and not (subscription.borrowed or subscription.shared or subscription.filtered):
+            alter.hand_over(self._state, queue, user)
 
     def resumed(self, subscription: ClientSubscription) -> None:
         """Let a subscription's queue take messages again, which had ended with messages in flight."""

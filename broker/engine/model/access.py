@@ -32,6 +32,7 @@ _VERBS: Final = {
     Permission.CREATE_NON_DURABLE_QUEUE: "create a non-durable queue on",
     Permission.DELETE_NON_DURABLE_QUEUE: "delete the non-durable queue",
     Permission.MANAGE: "manage",
+    Permission.MANAGE_SESSIONS: "use or end what another user has made on",
 }
 
 
@@ -124,6 +125,13 @@ class Access:
             self._renew()
         found = self._decisions.get((permission, address, queue))
         return self._decided(permission, address, queue) if found is None else found
+
+    def owns(self, user: str) -> bool:
+        """Whether what this user made belongs to the client: it is the same user, or nobody any more.
+
+        Anonymous clients are one user.  Once they may not log in, what they made belongs to the first who asks for it.
+        """
+        return user == self.user or (not user and self._security.roles_of("") is None)
 
     def everywhere(self, permission: Permission) -> bool:
         """Whether it is permitted on every address and queue."""

@@ -25,6 +25,9 @@ FQQN_SEPARATOR: Final = "::"
 #: The address, and the queue on it, where the broker stores retained messages.
 RETAINED: Final = "$sys.mqtt.retained"
 
+#: The address that stands for the broker as a whole in permissions, as in Artemis.
+WHOLE_BROKER: Final = "activemq.management"
+
 #: The prefix of the names of links' stored sessions: no client may choose such a name.
 LINK_SESSIONS: Final = "$link/"
 

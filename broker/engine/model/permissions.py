@@ -37,6 +37,7 @@ class Permission(StrEnum):
     CREATE_NON_DURABLE_QUEUE = "createNonDurableQueue"
     DELETE_NON_DURABLE_QUEUE = "deleteNonDurableQueue"
     MANAGE = "manage"
+    MANAGE_SESSIONS = "manageSessions"
 
 
 #: Permissions to see messages; an operator can browse and divert what reaches a queue or address.

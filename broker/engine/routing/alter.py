@@ -114,6 +114,15 @@ def change_no_local(state: State, queue: Queue, origin: str) -> None:
         _define(state, queue)
 
 
+def hand_over(state: State, queue: Queue, user: str) -> None:
+    """Make a queue that a user's subscription has created another user's."""
+    if queue.creator != user:
+        state.quotas.remove(queue.creator)
+        state.quotas.add(user)
+        queue.creator = user
+        _define(state, queue)
+
+
 def pause(state: State, queue: Queue, *, paused: bool) -> bool:
     """Pause or resume a queue's deliveries; returns whether anything changed.  Messages still enter and expire."""
     if queue.paused == paused:

@@ -164,7 +164,7 @@ class MqttLinkSession(MqttEndpoint):
         self.renderer = BridgeRenderer(bridge, version, qos_max=2 if qos_max is None else qos_max, retains=retains)
         sessions = self._common.sessions
         try:
-            self.session, _ = sessions.connect(self, bridge.client(), None, clean=False, sessions_max=_FOR_EVER)
+            self.session, _ = sessions.connect(self, bridge.client(), None, self._common.options, clean=False)
         except EngineError as error:
             self._give_up(f"this broker: {error}")
             return

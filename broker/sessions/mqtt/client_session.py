@@ -23,7 +23,7 @@ from functools import partial
 
 from broker.engine import Client, Definition, Engine, StoredSession
 from broker.engine.model.access import unrestricted
-from broker.engine.model.errors import EngineError
+from broker.engine.model.errors import AlreadyInUse, EngineError
 from broker.sessions.mqtt import will as wills
 from broker.sessions.mqtt.delivery import Deliveries
 from broker.sessions.mqtt.inflight import InFlight
@@ -121,14 +121,19 @@ class MqttSessions:
     # -- connections -----------------------------------------------------------------------------------------------
 
     def connect(
-        self, owner: Port, client: Client, will: Will | None, *, clean: bool, sessions_max: int
+        self, owner: Port, client: Client, will: Will | None, options: MqttOptions, *, clean: bool
     ) -> tuple[ClientSession, bool]:
         """Return the session of a client that connects, and whether it existed; `clean`: end that and begin a new one.
 
-        Ends the session's former connection, if it has one [MQTT-3.1.4-3].  Raises DiskFull, TooMany.
+        Ends the session's former connection, if it has one [MQTT-3.1.4-3].  Raises Denied for the session of another
+        user, AlreadyInUse for one whose connection may not be ended, DiskFull, TooMany.
         """
         session = self._sessions.get(client.id)
+        if session is not None:
+            session.client.admit(client, self.engine.report)
         if session is not None and session.owner is not None:
+            if not options.link_stealing:
+                raise AlreadyInUse("another connection has this client identifier, and it may not be taken over")
             former = session.owner
             try:
                 former.taken_over()
@@ -139,12 +144,14 @@ class MqttSessions:
         if session is not None and clean:
             self.end(session)
             session = None
-        if session is None and len(self) >= sessions_max:
+        if session is None and len(self) >= options.sessions_max:
             raise TooMany(f"there are {len(self)} sessions: the limit is reached")
         present = session is not None
         if session is None:
             session = self._begin(client)
         else:
+            if session.client.access.user != client.access.user:
+                session.subscriptions.hand_over(client.access.user)
             session.client.renew(client)
         self.engine.session_expiry.stop(client)  # this cancels the delayed will, too [MQTT-3.1.3-9]
         session.owner, session.will = owner, will

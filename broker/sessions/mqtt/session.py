@@ -7,7 +7,7 @@ from typing import Final
 
 from broker.engine import Client
 from broker.engine.model.access import Identity
-from broker.engine.model.errors import EngineError
+from broker.engine.model.errors import AlreadyInUse, Denied, EngineError
 from broker.engine.model.names import LINK_SESSIONS
 from broker.sessions.login import Gate, Peer
 from broker.sessions.mqtt import connect as mqtt_connect
@@ -147,10 +147,6 @@ class MqttSession(MqttEndpoint):
         if client_id.startswith(LINK_SESSIONS):
             sentence = f"client identifiers that begin with {LINK_SESSIONS} are those of this broker's links"
             raise MqttError(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, sentence)
-        existing = sessions.get(client_id)
-        if existing is not None and existing.owner is not None and not options.link_stealing:
-            sentence = "another connection has this client identifier, and it may not be taken over"
-            raise MqttError(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, sentence)
         expiry = mqtt_connect.session_expiry(connect, options)
         client = Client(
             client_id,
@@ -162,9 +158,9 @@ class MqttSession(MqttEndpoint):
             filtered=options.filtered,
         )
         try:
-            session, present = sessions.connect(
-                self, client, will, clean=connect.clean_start, sessions_max=options.sessions_max
-            )
+            session, present = sessions.connect(self, client, will, options, clean=connect.clean_start)
+        except (Denied, AlreadyInUse) as error:
+            raise MqttError(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, str(error)) from error
         except EngineError as error:
             raise MqttError(refusal(error), str(error)) from error
         self.session = session

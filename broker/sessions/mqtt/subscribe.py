@@ -290,6 +290,11 @@ class Subscriptions:
             deliveries.remove(consumer)
         self._engine.subscriptions.disconnected(subscription)
 
+    def hand_over(self, user: str) -> None:
+        """Note that the session is another user's from now on."""
+        for subscription in self:
+            self._engine.subscriptions.hand_over(subscription, user)
+
     def return_all(self) -> None:
         """Attach all subscriptions, as the client is back; one that it may no longer read stays idle."""
         self.recheck()

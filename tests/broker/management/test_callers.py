@@ -14,11 +14,11 @@ from starlette.routing import BaseRoute
 
 from broker.cli import remote
 from broker.engine.model.access import UNRESTRICTED
+from broker.engine.model.names import WHOLE_BROKER
 from broker.engine.model.permissions import Permission, PermissionTable
 from broker.engine.model.task import Task, TaskKind, TaskRequest, TaskState
 from broker.log_events import EVENTS
 from broker.management.api import Api
-from broker.management.callers import WHOLE_BROKER
 from broker.management.ports import Replicated
 from broker.security.login_policy import Policy
 from tests.broker.management.harness import TOKEN, Answer, Client, TestBroker, basic, managing
