@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := run
 .DELETE_ON_ERROR:
-.PHONY: run test suite test-compiled check explore demo cluster storm torture fuzz strangers interop link-tests link-storm failover-storm browser-tests coverage bench bench-check reference docs pyfiles wheel wheels clean
+.PHONY: run test suite test-compiled check explore demo cluster storm torture fuzz strangers mutants interop link-tests link-storm failover-storm browser-tests coverage bench bench-check reference docs pyfiles wheel wheels clean
 
 run: $(RUNNING)
 	$(BIN)/bartleby run --config etc/broker.toml --data ./var
@@ -69,6 +69,14 @@ failover-storm: $(TESTING)
 # Power losses at every disk operation of random workloads, on a simulated disk; takes long.
 torture: $(TESTING)
 	$(BIN)/python -m tests.torture --points 1000000
+
+# Changes one thing at a time in the store, the queues, the deliveries and the logins, and lists the changes that no test
+# notices.  Takes hours; for a part: `make mutants MUTANTS='broker.engine.delivery.*'`, then `mutmut show NAME`.
+MUTANTS ?= *
+mutants: $(TESTING)
+	$(PIP) --editable '.[mutants]'
+	$(BIN)/mutmut run '$(MUTANTS)'
+	$(BIN)/mutmut results
 
 # The cost of connections that never log in, and whether clients can still connect among them.
 strangers: $(TESTING)
