@@ -184,7 +184,10 @@ EVENTS: Final[dict[str, Event]] = {
         "Repair or replace the disk, then start the broker: recovery finds out what is there.",
     ),
     "journal.full": Event(
-        "error", "The disk has no room for messages: senders are refused, consumers continue.", _JOURNAL_ROOM
+        "error",
+        "The journal has no room for messages: senders are refused, consumers continue; `cause` says what is missing.",
+        "Make room on the disk of the journal, or raise the limit of open files (`LimitNOFILE` of the unit); the broker"
+        " notices it automatically.",
     ),
     "journal.index_failed": Event(
         "warning",

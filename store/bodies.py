@@ -13,6 +13,8 @@ Rules:
 4. With retention on, a file that a record refers to is kept like a segment, under the day on which it became unneeded.
 5. A body never takes room that the journal needs: an upload is refused, even half way, if less than the size of a
    segment would be left on the disk.
+6. However many bodies are being written, at most `open_max` of their files are open: the one that was written longest
+   ago is closed for another.
 
 `BodyFiles` is the writer's side, `Bodies` that of the thread that owns the broker.
 """
@@ -29,11 +31,14 @@ from typing import Final, Protocol
 from crc32c import crc32c
 
 from store.body import BodyReference, LargeBody
-from store.errors import BodyUnreadable, Corrupt, JournalFull, LogFailed
-from store.files import NO_ROOM, File, Files, write_all
+from store.errors import BodyUnreadable, Corrupt, JournalFull, LogFailed, LogFull
+from store.files import NO_ROOM, File, Files, lacking, write_all
 
 DIRECTORY: Final = "bodies"
 SUFFIX: Final = ".body"
+
+#: Files of unfinished bodies that are open at once: beyond it, each change to another file costs a sync.
+OPEN_MAX: Final = 64
 
 #: Bytes of a file written between two syncs: bounds the work of the last sync, for which others wait.
 SYNC_EVERY_BYTES: Final = 8 << 20
@@ -126,10 +131,10 @@ class BodyStore(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class _Open:
-    """A file being written."""
+class _Unfinished:
+    """A file being written; `file`: None while it is closed."""
 
-    file: File
+    file: File | None
     offset: int = field(init=False, default=0)
     crc: int = field(init=False, default=0)
     unsynced: int = field(init=False, default=0)
@@ -153,6 +158,7 @@ class BodyFiles:
         keep: Callable[[str], None] | None = None,
         find: Callable[[str], str] | None = None,
         elsewhere: BodyStore | None = None,
+        open_max: int = OPEN_MAX,
     ) -> None:
         self.directory = f"{directory}/{DIRECTORY}"
         self._journal = directory
@@ -163,7 +169,9 @@ class BodyFiles:
         self._keep = keep
         self._find = find
         self._elsewhere = elsewhere
-        self._open: dict[int, _Open] = {}
+        self._open_max = open_max
+        self._unfinished: dict[int, _Unfinished] = {}
+        self._open: dict[int, None] = {}  # of the unfinished ones, the least recently written first
         self._made = False
 
     def path(self, id: int) -> str:
@@ -196,73 +204,107 @@ class BodyFiles:
         return data
 
     def put(self, part: Part) -> None:
-        """Write a part.  Raises LogFailed."""
+        """Write a part, or refuse the upload if room, a descriptor or memory is missing.  Raises LogFailed."""
         upload, data = part.upload, part.data
         if upload.refusal:
             return
         reference = None
         try:
-            opened = self._open.get(upload.id) or self._begin(upload)
+            unfinished = self._unfinished.get(upload.id) or self._begin(upload)
+            file = self._opened(upload.id, unfinished)
             self._look_for_room(len(data))
-            if opened.unsynced + len(data) > SYNC_EVERY_BYTES:
+            if unfinished.unsynced + len(data) > SYNC_EVERY_BYTES:
                 if upload.durable:
-                    opened.file.sync()
-                opened.unsynced = 0
-            write_all(opened.file, data, opened.offset)
-            opened.offset += len(data)
-            opened.unsynced += len(data)
-            opened.crc = crc32c(data, opened.crc)
+                    file.sync()
+                unfinished.unsynced = 0
+            write_all(file, data, unfinished.offset)
+            unfinished.offset += len(data)
+            unfinished.unsynced += len(data)
+            unfinished.crc = crc32c(data, unfinished.crc)
             self.nbytes += len(data)
             if self._elsewhere is not None and upload.durable:
                 self._elsewhere.put(upload.id, data, last=part.last)
             if part.last:
-                reference = self._end(upload, opened)
+                reference = self._end(upload, unfinished)
         except OSError as error:
-            if error.errno not in NO_ROOM:
+            missing = lacking(error)
+            if not missing:
                 raise _failed("writing", self.path(upload.id), error) from error
-            upload.refusal = "there is no room on the disk for the body"
-            self._remove_open(upload)
+            upload.refusal = f"the body cannot be stored: {missing}"
+            self._remove_unfinished(upload)
         self.results.append((upload, len(data), reference))
 
-    def _begin(self, upload: Upload) -> _Open:
+    def _begin(self, upload: Upload) -> _Unfinished:
         if not self._made:
             self._files.make_dir(self.directory)
             self._made = True
-        opened = self._open[upload.id] = _Open(self._files.create(self.path(upload.id)))
-        return opened
+        begun = self._unfinished[upload.id] = _Unfinished(None)
+        self._make_way()
+        begun.file = self._files.create(self.path(upload.id))
+        return begun
+
+    def _opened(self, id: int, unfinished: _Unfinished) -> File:
+        """The file of an unfinished body, now the one written last."""
+        if unfinished.file is None:
+            self._make_way()
+            unfinished.file = self._files.open(self.path(id))
+        self._open.pop(id, None)
+        self._open[id] = None
+        return unfinished.file
+
+    def _make_way(self) -> None:
+        """Close the file that was written longest ago, if no other may be open."""
+        while len(self._open) >= self._open_max:
+            id = next(iter(self._open))
+            unfinished = self._unfinished[id]
+            if unfinished.file is not None and unfinished.unsynced:
+                unfinished.file.sync()  # an error of the disk is sure to be seen by this descriptor only
+                unfinished.unsynced = 0
+            self._close(id)
+
+    def _close(self, id: int) -> None:
+        unfinished = self._unfinished[id]
+        self._open.pop(id, None)
+        if unfinished.file is not None:
+            unfinished.file.close()
+            unfinished.file = None
 
     def _look_for_room(self, more: int) -> None:
         if self._files.space(self.directory)[1] < self._keep_free + more:
             raise OSError(errno.ENOSPC, "the rest of the disk is for the journal")
 
-    def _end(self, upload: Upload, opened: _Open) -> BodyReference:
+    def _end(self, upload: Upload, unfinished: _Unfinished) -> BodyReference:
+        assert unfinished.file is not None, "its last part has just been written"
         if upload.durable:
-            opened.file.sync()
-            self._files.sync_dir(self.directory)
-        del self._open[upload.id]
-        opened.file.close()
-        return BodyReference(upload.id, opened.offset, opened.crc)
+            unfinished.file.sync()
+        self._close(upload.id)
+        if upload.durable:
+            self._files.sync_dir(self.directory)  # with the descriptor that has just become free
+        del self._unfinished[upload.id]
+        return BodyReference(upload.id, unfinished.offset, unfinished.crc)
 
     def abort(self, upload: Upload) -> None:
         """Forget an upload.  Raises LogFailed."""
         try:
-            self._remove_open(upload)
+            self._remove_unfinished(upload)
         except OSError as error:
             raise _failed("removing", self.path(upload.id), error) from error
 
-    def _remove_open(self, upload: Upload) -> None:
-        opened = self._open.pop(upload.id, None)
-        if opened is not None:
-            opened.file.close()
-            self._files.remove(self.path(upload.id))
-            self.nbytes -= opened.offset
+    def _remove_unfinished(self, upload: Upload) -> None:
+        unfinished = self._unfinished.get(upload.id)
+        if unfinished is not None:
+            self._close(upload.id)
+            with suppress(FileNotFoundError):  # it could not be created
+                self._files.remove(self.path(upload.id))
+            del self._unfinished[upload.id]
+            self.nbytes -= unfinished.offset
             if self._elsewhere is not None and upload.durable:
                 self._elsewhere.drop([upload.id])
 
     def drop(self, needless: Drop) -> None:
         """Remove files, or move them to retention.  A removal need not be durable: a start repeats it.
 
-        Files that a full disk has no room to keep are removed.  Raises LogFailed.
+        Files that a full disk has no room to keep are removed.  Raises LogFailed; LogFull if it may be repeated.
         """
         if self._elsewhere is not None:
             self._elsewhere.drop(needless.ids)
@@ -290,13 +332,15 @@ class BodyFiles:
 
     def close(self) -> None:
         """Close incomplete files; the next start removes them."""
-        for opened in self._open.values():
-            opened.file.close()
-        self._open.clear()
+        for id in list(self._open):
+            self._close(id)
+        self._unfinished.clear()
 
 
-def _failed(doing: str, path: str, error: OSError) -> LogFailed:
-    return LogFailed(f"{doing} {path}: {error.strerror or error}")
+def _failed(doing: str, path: str, error: OSError) -> LogFailed | LogFull:
+    missing = lacking(error)
+    kind = LogFull if missing else LogFailed
+    return kind(f"{doing} {path}: {missing or error.strerror or error}")
 
 
 # -- the broker's side -------------------------------------------------------------------------------------------------

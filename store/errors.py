@@ -87,7 +87,10 @@ class LogFailed(LogError):
 
 
 class LogFull(LogError):
-    """There is no room even for records that must not be refused: they wait, or are lost if the broker stops."""
+    """There is no room even for records that must not be refused, or no descriptor or memory to write them with.
+
+    They wait, or are lost if the broker stops.
+    """
 
 
 class LogFenced(LogError):

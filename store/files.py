@@ -24,6 +24,22 @@ _NOT_SUPPORTED: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 #: The errors of a full file system, or of an exhausted quota.
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
+#: The errors of a process or a system whose descriptors or memory are used up.
+EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+#: What is missing, by error: the same work may be tried again when it is there.
+_LACKING: Final = {
+    **dict.fromkeys(NO_ROOM, "the disk is full"),
+    errno.EMFILE: "the process has no file descriptors left",
+    errno.ENFILE: "the machine has no file descriptors left",
+    errno.ENOMEM: "the machine has no memory left",
+}
+
+
+def lacking(error: OSError) -> str:
+    """What is missing, if work that failed with this error may be tried again when it is there; else empty."""
+    return _LACKING.get(error.errno or 0, "")
+
 
 class File(Protocol):
     """A file open for writing."""
@@ -191,7 +207,12 @@ class OsFiles:
         self.make_dir(parent)
         with contextlib.suppress(FileExistsError):
             os.mkdir(path, 0o750)
-        self.sync_dir(parent)
+        try:
+            self.sync_dir(parent)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.rmdir(path)  # or the next call would take it for durable
+            raise
 
     def list_dir(self, path: str) -> list[str]:
         return sorted(os.listdir(path))

@@ -175,7 +175,7 @@ class Journal:
         if self._writer.error is not None:
             raise self._writer.error
         if self._spare.ready <= self.segment:
-            raise JournalFull("there is no room on the disk to begin a segment")
+            raise JournalFull(f"a segment cannot be begun: {self._spare.lacking}")
         self._id_limit = self.next_id + self.limits.id_block
         self._roll()
         if recovery.leftovers:
@@ -230,6 +230,16 @@ class Journal:
         return not self._spare.full or (not self._refused and self._left() >= self.reserved_bytes)
 
     @property
+    def lacking(self) -> str:
+        """What is missing for new messages, if it is not `accepting`; else empty."""
+        return "" if self.accepting else self._spare.lacking
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the next segment has no room of its own; see `look_for_room`."""
+        return self._spare.full
+
+    @property
     def has_spare(self) -> bool:
         """Whether the next segment is allocated as a whole: then nothing is refused that one has room for."""
         return not self._spare.full and self._spare.ready > self.segment
@@ -270,10 +280,10 @@ class Journal:
             refused = left < (last if essential else self.reserved_bytes)
         if refused:
             self._refused = True
-            raise JournalFull(f"{max(self._left(), 0)} bytes are left in the last segment, and the disk is full")
+            raise JournalFull(f"{max(self._left(), 0)} bytes are left in the last segment: {spare.lacking}")
 
     def look_for_room(self) -> None:
-        """Try a full disk again, if that is due: it may have room although nobody asks for any."""
+        """Try again to get room, if that is due: what was missing may be there although nobody asks for any."""
         if self._spare.full:
             self._ask(self.segment + 1)
 

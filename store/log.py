@@ -15,7 +15,7 @@ Rules:
 
 1. `append` returns when the entries are durable, or raises.  Once it has raised, it always raises (LogFailed).  A
    failed sync is never repeated: the second may succeed although the bytes are lost.  Only if there is no room for the
-   entries (LogFull), the same call may be repeated: it writes all of their bytes again.
+   entries, no descriptor or no memory (LogFull), the same call may be repeated: it writes all of their bytes again.
 2. A segment's header is durable before the segment has its name, and the name before it has entries.
 3. A segment is complete and durable before the next one begins, so only the newest can be torn.
 """
@@ -29,7 +29,7 @@ from typing import Final, NamedTuple, Protocol
 
 from store.bodies import BodyFiles, BodyStore
 from store.errors import IsCopy, LogFailed, LogFull
-from store.files import NO_ROOM, File, Files, Lock, write_all, write_file
+from store.files import NO_ROOM, File, Files, Lock, lacking, write_all, write_file
 from store.retention import Extent, Retention, RetentionSettings
 from store.segment import (
     SCRATCH_SUFFIX,
@@ -37,6 +37,7 @@ from store.segment import (
     SPARE_SUFFIX,
     Entry,
     EntryHead,
+    SegmentHeader,
     decode_header,
     encode_header,
     pack_entries,
@@ -167,6 +168,7 @@ class FileLog:
         self._synced = synced
         self._lock: Lock | None = None
         self._file: File | None = None
+        self._begun: tuple[File, SegmentHeader] | None = None  # the next segment, whose name is not durable yet
         self._segment = 0
         self._seed = 0
         self._end = 0
@@ -246,6 +248,9 @@ class FileLog:
 
     def close(self) -> None:
         self.bodies.close()
+        if self._begun is not None:
+            self._begun[0].close()
+            self._begun = None
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -268,32 +273,40 @@ class FileLog:
     def begin_with(self, header: bytes) -> None:
         """End the current segment and begin the one with this header.  Raises LogFailed, LogFull."""
         self._check()
-        begun = decode_header(header)
-        segment = begun.number
+        segment = decode_header(header).number
         spare = self.spare
         if spare.ready < segment:
             self.allocate(segment)
             if spare.ready < segment:
-                raise LogFull(f"beginning {self.path(segment)}: no room on the disk")
+                raise LogFull(f"beginning {self.path(segment)}: {spare.lacking}")
         try:
             self._end_segment()
-            with closing(self._files.open(spare.path(segment))) as file:
-                write_all(file, header, 0)
-                file.sync()
-            self._files.rename(spare.path(segment), self.path(segment))
+            if self._begun is None:
+                self._begun = self._rename_spare(segment, header), decode_header(header)
             self._files.sync_dir(self.directory)
-            self._file = self._files.open(self.path(segment))
         except OSError as error:
-            beginning = f"beginning {self.path(segment)}"
-            if error.errno in NO_ROOM:  # where a file needs more room than was preallocated
-                raise LogFull(f"{beginning}: no room on the disk") from error
-            raise self._fail(beginning, error) from error
+            raise self._unwritten(f"beginning {self.path(segment)}", error) from error
+        self._file, begun = self._begun  # an earlier attempt may have written another time of creation
+        self._begun = None
         spare.use()
         self._segment = segment
         self._seed = begun.crc
         self._end = SEGMENT_HEADER_BYTES
         self._durable = begun.first_position
         self._extent = self._retention.extents[segment] = Extent(begun.first_position)
+
+    def _rename_spare(self, segment: int, header: bytes) -> File:
+        """Return the open file of a new segment, whose name is not durable yet.  Raises OSError, having begun none."""
+        spare = self.spare.path(segment)
+        file = self._files.open(spare)
+        try:
+            write_all(file, header, 0)
+            file.sync()
+            self._files.rename(spare, self.path(segment))
+        except OSError:
+            file.close()
+            raise
+        return file
 
     def resume(self, segment: int, header: bytes, end: int, position: int) -> None:
         """Continue a segment whose valid part ends at byte `end`, before `position`.  Raises LogFailed."""
@@ -337,11 +350,7 @@ class FileLog:
             if self._synced:
                 self.note_sync(self._monotonic() - started)
         except OSError as error:
-            writing = f"writing {self.path(self._segment)}"
-            if error.errno in NO_ROOM:
-                self.spare.full = True
-                raise LogFull(f"{writing}: no room on the disk") from error
-            raise self._fail(writing, error) from error
+            raise self._unwritten(f"writing {self.path(self._segment)}", error) from error
         last = entries[-1]
         self._end += len(packed)
         self._durable = last.first + last.count
@@ -374,7 +383,8 @@ class FileLog:
     def trim(self, segments: Sequence[int]) -> None:
         """Drop segments, or keep them (retention); each is durably gone before the next one is dropped.
 
-        Retention needs room for a directory: on a full disk it is postponed until the next time, or the next start.
+        Retention needs room for a directory and descriptors: without them it is postponed until the next time, or the
+        next start.
         """
         self._check()
         self._to_trim += segments
@@ -382,7 +392,7 @@ class FileLog:
             try:
                 step()
             except OSError as error:
-                if error.errno not in NO_ROOM:
+                if not lacking(error):
                     raise self._fail("trimming the journal", error) from error
 
     def _trim_all(self) -> None:
@@ -397,12 +407,15 @@ class FileLog:
         if self._failure:
             raise LogFailed(f"the journal failed before: {self._failure}")
 
-    def _fail(self, doing: str, error: OSError) -> LogFailed | LogFull:
-        if error.errno in NO_ROOM:
-            return self._no_room(doing)
-        self._failure = f"{doing}: {error.strerror or error}"
-        return LogFailed(self._failure)
+    def _unwritten(self, doing: str, error: OSError) -> LogFailed | LogFull:
+        """The error of work that may be repeated if something was missing, as where a file grows when it is written."""
+        missing = lacking(error)
+        if not missing:
+            return self._fail(doing, error)
+        self.spare.lacking = missing
+        return LogFull(f"{doing}: {missing}")
 
-    def _no_room(self, doing: str) -> LogFull:
-        self._failure = f"{doing}: no room on the disk"
-        return LogFull(self._failure)
+    def _fail(self, doing: str, error: OSError) -> LogFailed | LogFull:
+        missing = lacking(error)
+        self._failure = f"{doing}: {missing or error.strerror or error}"
+        return LogFull(self._failure) if missing else LogFailed(self._failure)

@@ -24,7 +24,7 @@ from itertools import pairwise, takewhile
 from typing import Final
 
 from store import manifest
-from store.files import NO_ROOM, Files
+from store.files import EXHAUSTED, NO_ROOM, Files
 from store.manifest import MANIFEST, KeptSegment, Manifest
 from store.segment import SEGMENT_HEADER_BYTES, Entry, EntryHead, decode_header, scan, segment_name, segment_number
 from store.segment_directory import SegmentDirectory
@@ -128,14 +128,26 @@ class Retention:
         self._settings = settings
         self._now = now
         self._synced = synced
+        self._unsynced: list[str] = []
+        self._moved = 0  # the last segment that was moved or removed
 
     def let_go(self, segment: int) -> None:
-        """Move a segment from the journal to retention, or remove it; durably.  Raises OSError."""
-        if self.enabled:
-            self._keep(segment)
-        else:
-            self._discard(segment)
+        """Move a segment from the journal to retention, or remove it; durably.  Raises OSError, and may be repeated."""
+        self._sync_dirs()
+        if segment != self._moved:
+            if self.enabled:
+                self._keep(segment)
+            else:
+                self._discard(segment)
+            self._moved = segment
+            self._sync_dirs()
         self.extents.pop(segment, None)
+
+    def _sync_dirs(self) -> None:
+        """Sync the directories of earlier moves and removals, which a lack of descriptors may have prevented."""
+        while self._unsynced:
+            self._files.sync_dir(self._unsynced[0])
+            del self._unsynced[0]
 
     def _keep(self, segment: int) -> None:
         files, directory = self._files, self._directory
@@ -152,8 +164,7 @@ class Retention:
         files.make_dir(day)
         manifest.append(files, day, [*lines, manifest.kept_line(described)])
         files.rename(path, f"{day}/{segment_name(segment)}")
-        files.sync_dir(day)
-        files.sync_dir(directory)
+        self._unsynced += [day, directory]
 
     def _discard(self, segment: int) -> None:
         files, directory = self._files, self._directory
@@ -166,7 +177,7 @@ class Retention:
             _record_and(remove, files, days[-1], [manifest.removed_line(segment, manifest.OFF)])
         else:
             remove()
-        files.sync_dir(directory)
+        self._unsynced.append(directory)
 
     def keep_body(self, path: str) -> None:
         """Move a large body from the journal to retention, under the day on which it became unneeded.  Raises OSError.
@@ -180,9 +191,13 @@ class Retention:
         home, _, name = path.rpartition("/")
         files.make_dir(day)
         files.rename(path, f"{day}/{name}")
-        files.sync_dir(day)
-        files.sync_dir(home)
-        _enforce(files, self._directory, self._settings, now)
+        self._unsynced += [day, home]
+        try:
+            self._sync_dirs()
+            _enforce(files, self._directory, self._settings, now)
+        except OSError as error:
+            if error.errno not in EXHAUSTED:  # else it is done before the next segment moves
+                raise
 
     def enforce(self) -> None:
         """Remove kept segments and large bodies beyond the limits of age and bytes.  Raises OSError."""
@@ -298,6 +313,7 @@ def _clear(files: Files, day: str, directory: str, *, too_old: bool) -> None:
         found.add(files.read(f"{day}/{MANIFEST}"))
         if not too_old and found.kept.keys() & read_manifests(files, directory).expected:
             return
+        files.sync_dir(day)  # nor a segment, once no line says that it was removed
         files.remove(f"{day}/{MANIFEST}")
     if not files.list_dir(day):
         files.sync_dir(day)  # a name must not reappear in a removed directory

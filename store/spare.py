@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
+from errno import ENOSPC
 from typing import Final
 
-from store.files import NO_ROOM, Files
+from store.files import EXHAUSTED, File, Files, lacking
 from store.segment import spare_name
 
 #: If the disk cannot hold a whole spare segment, one part in this many of one is enough for removals.
@@ -14,6 +15,8 @@ SMALLEST_SPARE: Final = 16
 
 #: The same for the first segment of a run: as little as the last run may have left, so that a broker starts again.
 SMALLEST_START: Final = 64
+
+DISK_FULL: Final = lacking(OSError(ENOSPC, ""))
 
 
 class Spare:
@@ -27,12 +30,17 @@ class Spare:
         self.ready = 0
         #: The bytes of the spare; 0: there is none.
         self.nbytes = 0
-        #: Whether the last attempt to get room for a whole segment failed.
-        self.full = False
+        #: What was missing at the last attempt to get room for a whole segment; empty: nothing.
+        self.lacking = ""
         self._files = files
         self._directory = directory
         self._whole = whole
         self._failed = failed
+
+    @property
+    def full(self) -> bool:
+        """Whether the last attempt to get room for a whole segment failed."""
+        return bool(self.lacking)
 
     def path(self, segment: int) -> str:
         """The path of the spare for a segment."""
@@ -43,13 +51,18 @@ class Spare:
         whole = self._whole
         least = whole // (SMALLEST_SPARE if self.ready else SMALLEST_START)
         nbytes = whole
+        missing = ""
         while nbytes >= least and nbytes > self.nbytes:
-            if self._has_room(nbytes - self.nbytes) and self._allocate(self.path(segment), nbytes):
+            refused = self._allocate(self.path(segment), nbytes)
+            if refused is None:
                 self.nbytes = nbytes  # before `ready`: a thread that sees that may read this
                 self.ready = segment
                 break
+            missing = lacking(refused)
+            if refused.errno in EXHAUSTED:  # a smaller file needs a descriptor too
+                break
             nbytes //= 2
-        self.full = self.nbytes < whole
+        self.lacking = "" if self.nbytes >= whole else missing or self.lacking or DISK_FULL
 
     def use(self) -> None:
         """Note that the spare's file has become the segment's."""
@@ -60,7 +73,7 @@ class Spare:
         self._files.remove(self.path(self.ready))
         self.nbytes = 0
         self.ready = segment
-        self.full = True
+        self.lacking = DISK_FULL
 
     def _has_room(self, nbytes: int) -> bool:
         """Whether the disk has this much room: a failing attempt would briefly fill the disk for all its users.
@@ -72,25 +85,34 @@ class Spare:
         except OSError:
             return True
 
-    def _allocate(self, path: str, nbytes: int) -> bool:
+    def _allocate(self, path: str, nbytes: int) -> OSError | None:
+        """Allocate room up to `nbytes`, or return the error of what is missing and leave everything as it was."""
+        if not self._has_room(nbytes - self.nbytes):
+            return OSError(ENOSPC, "the disk has less")
         try:
-            with closing(self._files.open(path) if self.nbytes else self._files.create(path)) as file:
-                file.allocate(nbytes)
+            file = self._files.open(path) if self.nbytes else self._files.create(path)
         except OSError as error:
-            if error.errno not in NO_ROOM:
-                raise self._failed(f"allocating {path}", error) from error
-            self._give_back(path)
-            return False
-        return True
+            self._check(path, error)
+            return error  # there is no file, as without a descriptor or an inode, or it has its earlier size
+        with closing(file):
+            try:
+                file.allocate(nbytes)
+            except OSError as error:
+                self._check(path, error)
+                self._give_back(path, file)
+                return error
+        return None
 
-    def _give_back(self, path: str) -> None:
+    def _check(self, path: str, error: OSError) -> None:
+        if not lacking(error):
+            raise self._failed(f"allocating {path}", error) from error
+
+    def _give_back(self, path: str, file: File) -> None:
         """Undo a failed allocation: the spare has its earlier size again, or is gone."""
         try:
-            if not self.nbytes:
-                with suppress(FileNotFoundError):  # no inode was left for it
-                    self._files.remove(path)
-                return
-            with closing(self._files.open(path)) as file:
+            if self.nbytes:
                 file.truncate(self.nbytes)
+            else:
+                self._files.remove(path)
         except OSError as error:
             raise self._failed(f"giving back {path}", error) from error

@@ -68,7 +68,7 @@ class Managed:
     def unready(self) -> list[str]:
         disk = self.engine.usage.disk
         if not self.broker.journal.accepting:
-            return [*self.reasons, "the disk is full"]
+            return [*self.reasons, self.broker.journal.lacking]
         if disk.full:
             return [*self.reasons, f"{disk.percent} % of the disk is used: producers wait"]
         return list(self.reasons)

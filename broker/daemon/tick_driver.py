@@ -88,7 +88,10 @@ class TickDriver:
             self._congest(False)
         if journal.accepting is self._full:
             self._full = not journal.accepting
-            self._report("journal.full" if self._full else "journal.room", pending=pending)
+            if self._full:
+                self._report("journal.full", cause=journal.lacking, pending=pending)
+            else:
+                self._report("journal.room", pending=pending)
         self._timer.set()
 
     def _durable(self, ticket: int) -> None:

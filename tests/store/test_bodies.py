@@ -9,7 +9,19 @@ from collections.abc import Callable
 import pytest
 from crc32c import crc32c
 
-from store.bodies import SYNC_EVERY_BYTES, Abort, Bodies, BodyFiles, Drop, Part, Upload, body_id, body_name, to_read
+from store.bodies import (
+    OPEN_MAX,
+    SYNC_EVERY_BYTES,
+    Abort,
+    Bodies,
+    BodyFiles,
+    Drop,
+    Part,
+    Upload,
+    body_id,
+    body_name,
+    to_read,
+)
 from store.body import REFERENCE_BYTES, BodyReference, Checksum, LargeBody, decode_reference
 from store.errors import BodyUnreadable, Corrupt, JournalFull, LogFailed
 from tests.support.sim_files import Fault, SimFiles
@@ -28,9 +40,10 @@ class Desk:
         keep_free: int = 0,
         keep: Callable[[str], None] | None = None,
         find: Callable[[str], str] | None = None,
+        open_max: int = OPEN_MAX,
     ) -> None:
         self.files = files or SimFiles()
-        self.disk = BodyFiles(self.files, "journal", keep_free=keep_free, keep=keep, find=find)
+        self.disk = BodyFiles(self.files, "journal", keep_free=keep_free, keep=keep, find=find, open_max=open_max)
         self.items: list[Part | Abort | Drop] = []
         self.ids = iter(range(7, 100))
         self.bodies = Bodies(self.disk, self.items.append, lambda: next(self.ids))
@@ -160,12 +173,46 @@ def test_an_upload_without_anything_written_can_be_aborted(desk: Desk) -> None:
     assert desk.there == []
 
 
+def test_few_files_are_open_however_many_bodies_are_written() -> None:
+    """In turns; none is lost if the power goes once all are complete."""
+    desk = Desk(open_max=2)
+    uploads = [desk.begin(b"%d" % n) for n in range(5)]
+    for upload in uploads:
+        desk.bodies.write(upload, b"more")
+    desk.work()
+    for upload in uploads:
+        desk.bodies.write(upload, b"!", last=True)
+    desk.work()
+    history = [line.split()[0] for line in desk.files.history]
+    assert (history.count("create"), history.count("open")) == (5, 9), "nearly each part is of a file that was closed"
+    desk.files.crash(keep=0.0)
+    assert [desk.bodies.finished(upload).whole() for upload in uploads] == [b"%dmore!" % n for n in range(5)]
+
+
+@pytest.mark.parametrize("fault", [Fault.EMFILE, Fault.ENOMEM])
+def test_an_upload_without_a_descriptor_is_refused_and_the_next_one_is_not(fault: Fault) -> None:
+    desk = Desk()
+    desk.upload(b"first")
+    at = 0
+    while True:
+        at += 1
+        desk.files.plan(at, fault)
+        upload = desk.upload(b"one", b"two")
+        desk.files.heal()
+        if upload.reference is not None:
+            break
+        assert "left" in upload.refusal
+        assert len(desk.there) == 1
+    assert at > 1
+    assert desk.bodies.finished(upload).whole() == b"onetwo"
+
+
 def test_no_room_refuses_the_upload_and_gives_back_what_it_had() -> None:
     desk = Desk(SimFiles(capacity=1000))
     upload = desk.upload(bytes(900), bytes(900), b"")
-    assert "no room" in upload.refusal
+    assert upload.refusal == "the body cannot be stored: the disk is full"
     assert (upload.reference, desk.there, desk.bodies.nbytes) == (None, [], 0)
-    with pytest.raises(JournalFull, match="no room"):
+    with pytest.raises(JournalFull, match="the disk is full"):
         desk.bodies.finished(upload)
     assert desk.upload(bytes(900)).reference is not None
 

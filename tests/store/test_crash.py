@@ -76,7 +76,7 @@ def test_crash_within_recovery(seed: int) -> None:
 
 
 @pytest.mark.parametrize("sticky", [False, True])
-@pytest.mark.parametrize("fault", [Fault.EIO, Fault.ENOSPC, Fault.SHORT])
+@pytest.mark.parametrize("fault", [Fault.EIO, Fault.ENOSPC, Fault.EMFILE, Fault.ENOMEM, Fault.SHORT])
 def test_fault_at_every_operation(fault: Fault, sticky: bool) -> None:
     seed = 5
     for at in range(1, operations(seed) + 1):

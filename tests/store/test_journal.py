@@ -287,7 +287,7 @@ def test_a_full_disk_refuses_stores_and_takes_removals() -> None:
     assert desk.accepting()
     desk.send(1500)
     desk.commit()
-    with pytest.raises(JournalFull, match=r"\d+ bytes are left in the last segment, and the disk is full"):
+    with pytest.raises(JournalFull, match=r"\d+ bytes are left in the last segment: the disk is full"):
         journal.reserve(1000)
     assert journal.empty, "nothing has changed"
     assert not desk.accepting(), "whoever is refused is right to look at the status"
@@ -401,7 +401,7 @@ def test_removals_go_on_in_a_small_spare() -> None:
 
 def test_no_room_to_begin() -> None:
     desk = Desk(SimFiles(capacity=63))
-    with pytest.raises(JournalFull, match="no room on the disk to begin"):
+    with pytest.raises(JournalFull, match="a segment cannot be begun: the disk is full"):
         desk.start()
 
 

@@ -171,7 +171,7 @@ def test_a_64th_of_a_segment_is_the_least_to_start_with_then_a_sixteenth() -> No
     bench.log.allocate(1)
     assert (bench.log.spare.ready, bench.log.spare.nbytes, bench.log.spare.full) == (0, 0, True)
     assert bench.files.paths() == []
-    with pytest.raises(LogFull, match="no room"):
+    with pytest.raises(LogFull, match="the disk is full"):
         bench.log.begin(1, BROKER_ID, 0)
     bench.files.capacity = 64
     again = bench.another()
@@ -211,7 +211,7 @@ def test_the_spare_gives_its_room_when_the_disk_is_full() -> None:
     assert (log.spare.ready, log.spare.nbytes, log.spare.full) == (1, 0, True)
     large = [entry(1, 1, record.address(1, {"name": "x" * 300}))]
     for _ in range(2):
-        with pytest.raises(LogFull, match=r"writing .*: no room"):
+        with pytest.raises(LogFull, match=r"writing .*: the disk is full"):
             log.append(large)
     bench.files.capacity = None
     log.append(large)
@@ -231,16 +231,18 @@ def test_a_sync_that_finds_no_room_is_repeated_with_all_bytes(bench: Bench) -> N
     assert scan(data, decode_header(data)).position == 1
 
 
-@pytest.mark.parametrize("at", range(1, 6))
-def test_a_segment_is_begun_once_there_is_room(bench: Bench, at: int) -> None:
+@pytest.mark.parametrize("fault", [Fault.ENOSPC, Fault.EMFILE, Fault.ENOMEM])
+@pytest.mark.parametrize("at", range(1, 8))
+def test_a_segment_is_begun_once_nothing_is_missing(bench: Bench, at: int, fault: Fault) -> None:
     """A write needs room on file systems that copy on write; nothing failed, so nothing ends."""
     log = bench.log
     log.begin(1, BROKER_ID, 0)
     log.append([entry(1, 0)])
     log.allocate(2)
-    bench.files.plan(at, Fault.ENOSPC)
+    bench.files.plan(at, fault)
     with suppress(LogFull):
         log.begin(2, BROKER_ID, 1)
+    bench.files.heal()
     if bench.files.faults:
         log.begin(2, BROKER_ID, 1)
     log.append([entry(2, 1)])
@@ -249,13 +251,23 @@ def test_a_segment_is_begun_once_there_is_room(bench: Bench, at: int) -> None:
     assert [scan(data, decode_header(data)).position for data in found] == [1, 2]
 
 
-def test_no_room_for_another_file_is_a_full_disk(bench: Bench) -> None:
+@pytest.mark.parametrize(
+    ("fault", "missing"),
+    [
+        (Fault.ENOSPC, "the disk is full"),
+        (Fault.EMFILE, "the process has no file descriptors left"),
+        (Fault.ENOMEM, "the machine has no memory left"),
+    ],
+)
+def test_no_room_for_another_file_is_a_full_disk(bench: Bench, fault: Fault, missing: str) -> None:
     """As when a file system has no inodes left."""
     log = bench.log
     log.begin(1, BROKER_ID, 0)
-    bench.files.plan(1, Fault.ENOSPC, sticky=True)
+    bench.files.plan(1, fault, sticky=True)
     log.allocate(2)
-    assert (log.spare.ready, log.spare.full) == (1, True)
+    assert (log.spare.ready, log.spare.full, log.spare.lacking) == (1, True, missing)
+    with pytest.raises(LogFull, match=f"beginning .*: {missing}"):
+        log.begin(2, BROKER_ID, 0)
     bench.files.heal()
     log.append([entry(1, 0)])
     log.allocate(2)

@@ -378,7 +378,7 @@ def finish_after(files: SimFiles, settings: RetentionSettings, newest: int) -> N
         assert sum(files.size(path) for path in kept(files, HOME)) <= settings.bytes_max
 
 
-@pytest.mark.parametrize("fault", [Fault.EIO, Fault.ENOSPC, Fault.SHORT])
+@pytest.mark.parametrize("fault", [Fault.EIO, Fault.ENOSPC, Fault.EMFILE, Fault.ENOMEM, Fault.SHORT])
 def test_a_fault_at_every_operation(fault: Fault) -> None:
     settings = RetentionSettings(enabled=True, bytes_max=2 * SIZE)
     whole = SimFiles()
@@ -400,3 +400,33 @@ def test_a_fault_at_every_operation(fault: Fault) -> None:
         files.crash()
         check(files)
     assert (failed > 0) is (fault is not Fault.SHORT)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("fault", [Fault.EMFILE, Fault.ENOMEM])
+def test_a_trim_goes_on_where_it_stopped(fault: Fault, enabled: bool) -> None:
+    """Whatever was done when descriptors or memory ran out is not done twice, and is durable in the end."""
+    settings = RetentionSettings(enabled=enabled)
+
+    def trimmed(at: int) -> SimFiles:
+        files, clock = SimFiles(at), [EPOCH]
+        files.make_dir(HOME)
+        log = open_log(files, settings, clock)
+        for number in range(1, 5):
+            write(log, number, clock)
+        if at:
+            files.plan(at, fault)
+        log.trim([1, 2])
+        files.heal()
+        if files.faults:
+            log.trim([])
+        files.crash(keep=0.0)
+        assert live_numbers(files) == [3, 4], f"{fault} at {at}"
+        assert len(kept(files, HOME)) == (2 if enabled else 0)
+        return files
+
+    whole = trimmed(0)
+    for at in range(1, whole.operations + 1):
+        if not trimmed(at).faults:
+            break
+    assert at > 4

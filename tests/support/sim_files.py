@@ -42,11 +42,24 @@ class Fault(Enum):
     CRASH = "crash"
     EIO = "input/output error"
     ENOSPC = "no space"
+    EMFILE = "no descriptor"
+    ENOMEM = "no memory"
     SHORT = "short write"
 
 
 #: Operations that need room, so that they can fail with ENOSPC.
 _NEED_ROOM: Final = frozenset({"create", "write", "allocate", "sync", "make_dir", "rename"})
+
+#: Operations that need a descriptor, so that they can fail with EMFILE.
+_NEED_DESCRIPTOR: Final = frozenset(
+    {"create", "open", "read", "read_range", "will_need", "list_dir", "make_dir", "sync_dir", "lock"}
+)
+
+#: The operations that a fault can hit, if not all.
+_HITS: Final = {Fault.ENOSPC: _NEED_ROOM, Fault.EMFILE: _NEED_DESCRIPTOR}
+
+#: The faults that a write or a sync meets half way.
+_ERRORS: Final = frozenset({Fault.EIO, Fault.ENOSPC, Fault.ENOMEM})
 
 
 class Node:
@@ -216,7 +229,7 @@ class SimFiles:
         self.operations += 1
         self.history.append(f"{operation} {path}")
         due = self._at and (self.operations == self._at or (self._sticky and self.operations > self._at))
-        if not due or (self._fault is Fault.ENOSPC and operation not in _NEED_ROOM):
+        if not due or operation not in _HITS.get(self._fault, {operation}):
             return None
         self.faults += 1
         if self._fault in (Fault.CRASH, Fault.SHORT):
@@ -227,7 +240,7 @@ class SimFiles:
 
     def error(self, fault: Fault) -> OSError:
         """Return the OSError of a fault."""
-        number = errno.ENOSPC if fault is Fault.ENOSPC else errno.EIO
+        number: int = getattr(errno, fault.name)
         return OSError(number, os.strerror(number))
 
     def check_room(self, more: int) -> None:
@@ -382,7 +395,7 @@ class SimFile:
         fault = self._step("write")
         files, node = self._files, self._node
         taken = bytes(data)
-        if fault in (Fault.EIO, Fault.ENOSPC, Fault.SHORT):
+        if fault is Fault.SHORT or fault in _ERRORS:
             taken = taken[: files.random.randrange(len(taken))] if len(taken) > 1 else b""
         end = offset + len(taken)
         files.check_room(end - len(node.current))
@@ -392,7 +405,7 @@ class SimFile:
             node.changed(offset, end)
         if fault is Fault.CRASH:
             raise Crash
-        if fault in (Fault.EIO, Fault.ENOSPC):
+        if fault in _ERRORS:
             raise files.error(fault)
         return len(taken)
 

@@ -100,7 +100,7 @@ class Uploads:
         """
         state = self._state
         if not state.journal.accepting:
-            raise DiskFull("the journal has no room for large messages: the disk is full")
+            raise DiskFull(f"the journal has no room for large messages: {state.journal.lacking}")
 
         def report_change() -> None:
             state.begin()

@@ -86,7 +86,7 @@ class Cleaner:
 
     def next_due(self) -> int | None:
         """When `step` must be called next (ms since the epoch), None if there is nothing to do."""
-        idle = self._round is None and self._state.journal.accepting
+        idle = self._round is None and not self._state.journal.is_short
         return None if idle else self._next
 
     def clock_jumped(self, by_ms: int) -> None:
@@ -113,13 +113,12 @@ class Cleaner:
     def _find(self) -> int | None:
         """Return the segment to clean now; look whenever one is begun, and from time to time on a full disk."""
         journal, limits = self._state.journal, self._state.limits
-        full = not journal.accepting
-        if journal.segment == self._looked and not (full and self._state.now >= self._next):
+        if journal.segment == self._looked and not (journal.is_short and self._state.now >= self._next):
             return None
         self._looked = journal.segment
         self._next = self._state.now + journal.limits.retry_ms
-        if full:
-            journal.look_for_room()
+        journal.look_for_room()
+        if not journal.accepting:
             return journal.space.to_clean_when_full()
         return journal.space.to_clean(files_min=limits.compact_min_files, percentage=limits.compact_percentage)
 

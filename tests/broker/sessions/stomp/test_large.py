@@ -167,7 +167,7 @@ def test_a_disk_without_room_refuses_before_the_journal_lacks_it(broker: SimBrok
     data = body(9 << 20)
     client.send("/queue/q", data, persistent="true", receipt="1")
     (error,) = client.take("ERROR")
-    assert "no room on the disk" in error.body.decode()
+    assert "the disk is full" in error.body.decode()
     assert not client.take("RECEIPT")
     assert not files_of(broker)
     assert broker.failure is None
