@@ -160,7 +160,7 @@ def _put(state: State, queue: Queue, everything: Sequence[Message], parts: list[
         if queue.durable and together[0].header.durable:
             arrival.stored(state, queue, together)
         else:
-            arrival.land(state, queue, together)
+            arrival.follow(state, queue, together)
 
 
 def _lands_with(message: Message) -> tuple[bool, int, int, int, bool]:

@@ -248,8 +248,7 @@ def _drop(state: State, address: Address, reason: RemovalReason, messages: list[
 def _place(state: State, address: Address, queues: list[Queue], messages: list[Message], *, full: bool) -> None:
     """Put a run on its queues, through the journal where both messages and queue are durable.
 
-    Messages on a non-durable queue never wait for the journal, even if other queues store them, so they keep their
-    order.
+    Messages on a non-durable queue do not wait for the journal, unless they are paged, even if other queues store them.
     """
     header = messages[0].header
     paged: list[Queue] = []
@@ -277,7 +276,7 @@ def _place(state: State, address: Address, queues: list[Queue], messages: list[M
                 admit.expect(state, queue, admitted, messages, header_bytes, end)
             stored(state, queue, admitted, paged=queue in paged)
         else:
-            land(state, queue, admitted, paged=queue in paged)
+            follow(state, queue, admitted, paged=queue in paged)
 
 
 def note_attempts(state: State, queue: Queue, messages: list[Message], count: int) -> None:
@@ -345,6 +344,23 @@ def stored(state: State, queue: Queue, messages: list[Message], *, paged: bool =
         queue.ahead = state.work.number
         land(state, queue, messages)
         return
+    _await_disk(state, queue, messages)
+
+
+def follow(state: State, queue: Queue, messages: list[Message], *, paged: bool = False) -> None:
+    """Let messages that need not be durable land: at once, or behind earlier ones of the queue that wait for the disk.
+
+    So a producer's messages keep their order, durable or not.
+    """
+    if not queue.landing:
+        land(state, queue, messages, paged=paged)
+        return
+    if paged:
+        admit.expect_scratch(state, queue, messages)
+    _await_disk(state, queue, messages)
+
+
+def _await_disk(state: State, queue: Queue, messages: list[Message]) -> None:
     queue.landing += len(messages)
     state.work.landing.append((queue, messages))
 

@@ -2,8 +2,8 @@
 
 A message on a queue is in exactly one of these places, and each has its container here:
 
-    landing      stored in the open or a submitted journal entry, not yet durable; no consumer sees it.  Where
-                 deliveries are recorded, messages need not wait here (`arrival.stored`)
+    landing      stored in the open or a submitted journal entry, not yet durable, or behind such messages; no consumer
+                 sees it.  Where deliveries are recorded, messages need not wait here (`arrival.stored`)
     backlog      ready for delivery
     tail         ready as well, but only on disk: behind the backlog, see `paging`
     scheduled    waiting for its time (scheduled delivery, or the delay before a redelivery)

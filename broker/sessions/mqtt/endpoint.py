@@ -274,6 +274,10 @@ class MqttEndpoint(Port):
             self.send(packet)
             self.touch()
 
+    def follow(self, packet: Publishing) -> None:
+        self.answers.follow(packet)
+        self.touch()
+
     def spend(self, messages: int, nbytes: int) -> None:
         self._traffic.published += messages
         self.sent(nbytes)

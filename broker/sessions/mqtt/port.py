@@ -39,6 +39,10 @@ class Port(BaseSession):
         """Send a packet once a tick is durable; 0: at once."""
 
     @abstractmethod
+    def follow(self, packet: Publishing) -> None:
+        """Send a packet behind those that wait for the journal, at once if none does."""
+
+    @abstractmethod
     def spend(self, messages: int, nbytes: int) -> None:
         """Count messages, and their bytes, that are sent."""
 

@@ -66,7 +66,10 @@ class Sender:
                     payloads = keep_fitting(port, consumer, head, run, payloads)
                 port.spend(len(run.messages), size_of(run.messages))
                 if not head.qos:
-                    port.codec.send_publish(head, payloads)
+                    if in_flight.stored is None:
+                        port.codec.send_publish(head, payloads)
+                    else:  # earlier ones of QoS 1 and 2 may wait for the journal
+                        port.follow((head, payloads, []))
                     self._sent(consumer, run.messages)
                 elif run.messages:
                     ticket, ids = in_flight.send(port, subscription, consumer, head.qos, run.messages)
@@ -94,7 +97,7 @@ class Sender:
             ticket, ids = in_flight.send(port, subscription, consumer, head.qos, [message])
             port.emit(ticket, (head, payload, ids))
         else:
-            port.emit(0, (head, payload, []))
+            port.follow((head, payload, []))
             self._sent(consumer, [message])
         return True
 

@@ -43,13 +43,17 @@ def pageable(queue: Queue) -> bool:
 def choose(state: State, header: MessageHeader, queues: list[Queue], *, full: bool) -> list[Queue]:
     """The queues in whose tails new messages belong; `full`: their address is full, and its policy is to page.
 
-    On a queue with `messages_max`, non-durable messages do not wait on disk: see `waiting.admit`.
+    On a queue with `messages_max`, non-durable messages do not wait on disk (`waiting.admit`), unless durable ones that
+    came before them do.
     """
     if header.scheduled > state.now:
         return []
-    if not header.durable:
-        queues = [queue for queue in queues if queue.messages_max < 0]
-    return [queue for queue in queues if (queue.tail is not None and queue.tail.active) or (full and pageable(queue))]
+    return [
+        queue
+        for queue in queues
+        if (queue.tail is not None and queue.tail.active)
+        or (full and pageable(queue) and (header.durable or queue.messages_max < 0))
+    ]
 
 
 def cannot(state: State, address: Address, targets: Targets) -> bool:
@@ -90,6 +94,11 @@ def expect(
     tail.landing.append(Landing(admitted, run[0].segment, end - sum(sizes), sizes[: len(admitted)]))
 
 
+def expect_scratch(state: State, queue: Queue, messages: list[Message]) -> None:
+    """Note that messages which are not stored enter the tail behind a run that must be durable first."""
+    tail_of(state, queue).landing.append(Landing(messages, 0, 0, ()))
+
+
 def enter(state: State, queue: Queue, messages: list[Message], landing: Landing | None) -> None:
     """Put ready messages of one run into the tail.  `landing` is None for messages that the journal does not have."""
     header = messages[0].header
@@ -100,7 +109,7 @@ def enter(state: State, queue: Queue, messages: list[Message], landing: Landing 
     if not isinstance(messages[0].body, bytes):  # only its object keeps the body's file, and it costs little memory
         keep(state, queue, tail, messages[0])
         return
-    if landing is None:
+    if landing is None or not landing.segment:
         segment, offset, sizes = write_scratch(state, messages)
         if not segment:
             state.report("paging.scratch_failed", address=header.address)
