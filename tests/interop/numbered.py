@@ -25,11 +25,16 @@ KEEPING: Final = ("max_queued_messages 0", "max_inflight_messages 0", "autosave_
 
 def client(port: int, client_id: str, *filters: str) -> MqttClient:
     """A client whose session lasts."""
-    found = MqttClient().over(SocketLink(port))
-    found.connect(greeting(client_id, clean=False, properties=[(SESSION_EXPIRY_INTERVAL, FOR_EVER)]))
-    if filters:
-        found.send(Subscribe(1, [wish(text, 2) for text in filters]))
-        heard(found, lambda: bool(found.others))
+    link = SocketLink(port)
+    found = MqttClient().over(link)
+    try:
+        found.connect(greeting(client_id, clean=False, properties=[(SESSION_EXPIRY_INTERVAL, FOR_EVER)]))
+        if filters:
+            found.send(Subscribe(1, [wish(text, 2) for text in filters]))
+            heard(found, lambda: bool(found.others))
+    except BaseException:
+        link.drop()
+        raise
     return found
 
 

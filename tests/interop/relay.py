@@ -31,7 +31,19 @@ class Relay:
             except OSError:
                 return
             self._running.wait()
-            threading.Thread(target=_serve, args=(client, self._broker.ports[self._acceptor]), daemon=True).start()
+            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client:
+            try:
+                server = socket.create_connection(("127.0.0.1", self._broker.ports[self._acceptor]))
+            except (KeyError, OSError):  # the broker was killed since; the client comes back
+                return
+            with server:
+                back = threading.Thread(target=_copy, args=(server, client), daemon=True)
+                back.start()
+                _copy(client, server)
+                back.join()
 
     def restart(self) -> None:
         """Kill the broker; whoever comes meanwhile waits until it is back."""
@@ -50,16 +62,9 @@ class Relay:
 
     def close(self) -> None:
         """Accept nobody any more."""
+        self._running.set()
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-
-
-def _serve(client: socket.socket, port: int) -> None:
-    with client, socket.create_connection(("127.0.0.1", port)) as server:
-        back = threading.Thread(target=_copy, args=(server, client), daemon=True)
-        back.start()
-        _copy(client, server)
-        back.join()
 
 
 def _copy(source: socket.socket, sink: socket.socket) -> None:
