@@ -78,14 +78,14 @@ class Accepting:
     def _over_websocket(self, make: MakeSession, acceptor: StompAcceptor | MqttAcceptor | AmqpAcceptor) -> MakeSession:
         # Imported here: brokers without WebSocket start faster.
         from broker.sessions.websocket.mqtt import MqttWebSocketSession
-        from broker.sessions.websocket.session import WebSocketSession
-        from broker.sessions.websocket.stomp import SUBPROTOCOLS, StompWebSocketSession
+        from broker.sessions.websocket.session import SUBPROTOCOLS, WebSocketSession
+        from broker.sessions.websocket.stomp import StompWebSocketSession
 
         origins, report = acceptor.websocket_origins, self._tick.engine.report
         kind: type[WebSocketSession] = WebSocketSession
-        names: tuple[str, ...] = (acceptor.protocol,)
+        names = SUBPROTOCOLS[acceptor.protocol]
         if isinstance(acceptor, StompAcceptor):
-            kind, names = StompWebSocketSession, SUBPROTOCOLS
+            kind = StompWebSocketSession
         elif isinstance(acceptor, MqttAcceptor):
             kind = MqttWebSocketSession
 

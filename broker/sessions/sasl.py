@@ -28,6 +28,12 @@ OAUTHBEARER: Final = "OAUTHBEARER"
 XOAUTH2: Final = "XOAUTH2"
 SCRAMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256")
 
+#: Mechanisms that a refusal names: those above, and others that clients ask for.  Any other text may be a password.
+_REGISTERED: Final = frozenset(
+    {ANONYMOUS, PLAIN, EXTERNAL, OAUTHBEARER, XOAUTH2, *SCRAMS, "SCRAM-SHA-1", "SCRAM-SHA-1-PLUS", "SCRAM-SHA-256-PLUS"}
+    | {"CRAM-MD5", "DIGEST-MD5", "GSSAPI", "GSS-SPNEGO", "LOGIN", "NTLM", "AMQPLAIN", "MSSBCBS"}
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
@@ -79,7 +85,8 @@ def begin(mechanism: str, gate: Gate, peer: Peer) -> Exchange:
 class _NotOffered(Exchange):
     def __init__(self, mechanism: str, gate: Gate, peer: Peer) -> None:
         super().__init__(gate, peer)
-        self._reason = f"the mechanism {mechanism[:40]!r} is not offered"
+        named = mechanism if mechanism in _REGISTERED else f"of {len(mechanism)} characters"
+        self._reason = f"the mechanism {named} is not offered"
 
     def step(self, message: bytes, then: Then) -> None:
         self._gate.refuse(self._peer, "", self._reason, lambda _: then(REFUSED))

@@ -108,3 +108,9 @@ def shown(value: object) -> str:
     text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
     plain = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[:_SHOWN_MAX])
     return f"'{plain}...'" if len(text) > _SHOWN_MAX else f"'{plain}'"
+
+
+def descriptor_shown(descriptor: object) -> str:
+    """A descriptor that is not known here: its number, never a text, which may be a password that lost its place."""
+    number = isinstance(descriptor, int) and not isinstance(descriptor, bool)
+    return f"0x{descriptor:X}" if number else f"of type {type(descriptor).__name__.lower()}"

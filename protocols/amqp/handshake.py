@@ -51,6 +51,9 @@ _READ_BY_CLIENT: Final = (SaslMechanisms, SaslChallenge, SaslOutcome)
 
 _OUTCOMES: Final = {True: "sasl-outcome(ok)", False: "sasl-outcome(failed)"}
 
+#: What else is named in an error if a connection begins with it; the protocol header has eight bytes.
+_WORDS: Final = (b"GET", b"HEAD", b"POST", b"PUT", b"CONNECT", b"STOMP", b"SSH-2.0")
+
 _NO_TLS: Final = "TLS does not begin with a protocol header here: connect with TLS from the first byte on (amqps)."
 
 
@@ -123,7 +126,7 @@ class Handshake:
 
     def _refused(self, header: bytes) -> AmqpError:
         if header[:4] != AMQP_HEADER[:4]:
-            return connection_error(FRAMING_ERROR, f"A connection begins with AMQP, not with {shown(header)}.")
+            return connection_error(FRAMING_ERROR, f"A connection begins with AMQP, not with {_named(header)}.")
         if header == TLS_HEADER:
             return connection_error(NOT_IMPLEMENTED, _NO_TLS)
         if header == AMQP_HEADER:
@@ -191,3 +194,8 @@ class Handshake:
         """Send a SASL frame, when it is this side's turn.  After an outcome other than `ok` nothing more is read."""
         assert self.waits
         self._send(frame_body)
+
+
+def _named(first: bytes) -> str:
+    """The first bytes of something else, as an error names them: any other text may be a password."""
+    return next((f"'{word.decode()}'" for word in _WORDS if first.startswith(word)), "other bytes")

@@ -81,7 +81,7 @@ class Agreement:
         """
         named, method = packet.properties.get(AUTHENTICATION_METHOD), self._method
         if named != method:
-            sentence = f"{packet.type.name}: the authentication method is {named!r}, in CONNECT it was {method!r}"
+            sentence = f"{packet.type.name}: the authentication method is not that of CONNECT"
             raise violation(sentence, "MQTT-4.12.0-5" if method else "MQTT-4.12.0-6")
 
     def naming_method(self, packet: Any) -> Any:

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from protocols.mqtt.codes import PROTOCOL_NAMES, V5, V31, V311, PacketType, ReasonCode
-from protocols.mqtt.errors import MqttError, malformed, shown, violation
+from protocols.mqtt.errors import MqttError, malformed, violation
 from protocols.mqtt.fields import Context, read_binary, read_byte
 from protocols.mqtt.layout import LAYOUTS, Values
 from protocols.mqtt.limits import Limits
 from protocols.mqtt.packets import Auth, Connack, Connect, Packet
 from protocols.mqtt.properties import AUTHENTICATION_DATA, AUTHENTICATION_METHOD
-from protocols.mqtt.topics import check_topic_name
+from protocols.mqtt.topics import check_will_topic
 
 
 def decode(first: int, data: bytes, at: int, end: int, context: Context) -> Packet:
@@ -58,7 +58,7 @@ def connect_version(data: bytes, at: int, end: int) -> tuple[int, MqttError | No
         raise MqttError(error.reason, f"CONNECT: {error.sentence}", error.rule, silent=True) from None
     unsupported = ReasonCode.UNSUPPORTED_PROTOCOL_VERSION
     if name not in [known.encode() for known in PROTOCOL_NAMES.values()]:
-        sentence = f"CONNECT: the protocol is MQTT or MQIsdp, not {shown(name)}"
+        sentence = f"CONNECT: the protocol is MQTT or MQIsdp, not a name of {len(name)} bytes"
         raise MqttError(unsupported, sentence, "MQTT-3.1.2-1", silent=True)
     if level in PROTOCOL_NAMES and PROTOCOL_NAMES[level].encode() == name:
         return level, None
@@ -89,10 +89,7 @@ _FLAG_RULES: Final = {
 def _check_connect(packet: Connect, limits: Limits) -> None:
     _check_client_id(packet, limits)
     if packet.will is not None:
-        try:
-            check_topic_name(packet.will.topic, limits)
-        except MqttError as error:
-            raise error.within("CONNECT: will topic") from None
+        check_will_topic(packet.will.topic, limits)
     if AUTHENTICATION_DATA in packet.properties and AUTHENTICATION_METHOD not in packet.properties:
         raise violation("CONNECT: authentication data without an authentication method")
 
@@ -112,7 +109,7 @@ def _check_client_id(packet: Connect, limits: Limits) -> None:
 
 
 def _client_id(packet: Connect, why: str, rule: str = "") -> MqttError:
-    sentence = f"CONNECT: the client identifier {shown(packet.client_id)}: {why}"
+    sentence = f"CONNECT: the client identifier, of {len(packet.client_id.encode())} bytes: {why}"
     return MqttError(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, sentence, rule)
 
 

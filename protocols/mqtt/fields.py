@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from protocols.mqtt.codes import Role
-from protocols.mqtt.errors import malformed, shown
+from protocols.mqtt.errors import malformed
 from protocols.mqtt.limits import Limits
 
 T = TypeVar("T")
@@ -114,16 +114,18 @@ def read_binary(data: bytes, at: int, end: int, context: Context | None = None) 
 def check_text(raw: bytes, limits: Limits) -> str:
     """Decode valid UTF-8: well-formed, no surrogates, no U+0000 [MQTT-1.5.4-1], [MQTT-1.5.4-2].
 
-    U+FEFF is kept [MQTT-1.5.4-3].
+    U+FEFF is kept [MQTT-1.5.4-3].  The errors do not quote the text, which may be a part of a password.
     """
     try:
         text = raw.decode()
-    except UnicodeDecodeError:
-        raise malformed(f"{shown(raw)} is not UTF-8", "MQTT-1.5.4-1") from None
+    except UnicodeDecodeError as error:
+        where = f"from byte {error.start}"
+        raise malformed(f"a text of {len(raw)} bytes that is not UTF-8 {where}", "MQTT-1.5.4-1") from None
     if "\0" in text:
-        raise malformed(f"{shown(text)} has U+0000, which no text may have", "MQTT-1.5.4-2")
-    if not limits.control_characters and _DISALLOWED.search(text):
-        raise malformed(f"{shown(text)} has control characters or non-characters, which are refused here")
+        raise malformed(f"a text of {len(raw)} bytes with U+0000, which no text may have", "MQTT-1.5.4-2")
+    if not limits.control_characters and (found := _DISALLOWED.search(text)):
+        what = f"a text of {len(text)} characters with the control or non-character U+{ord(found[0]):04X}"
+        raise malformed(f"{what}, which is refused here")
     return text
 
 

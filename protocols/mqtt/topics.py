@@ -45,6 +45,15 @@ def check_topic_name(topic: str, limits: Limits) -> None:
     _check_size("topic name", topic, limits, ReasonCode.TOPIC_NAME_INVALID)
 
 
+def check_will_topic(topic: str, limits: Limits) -> None:
+    """Check the topic name of a will.  Raises MqttError, without the name: in a CONNECT it may be a password."""
+    try:
+        check_topic_name(topic, limits)
+    except MqttError as error:
+        sentence = f"CONNECT: the will topic, of {len(topic)} characters, is no topic name, or is too long"
+        raise MqttError(error.reason, sentence, error.rule) from None
+
+
 def check_topic_filter(text: str, limits: Limits) -> None:
     """Check a topic filter without its share.  Raises MqttError.
 

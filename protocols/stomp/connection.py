@@ -24,7 +24,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from protocols.stomp.errors import StompError, shown
+from protocols.stomp.errors import StompError
 from protocols.stomp.frames import HEARTBEAT, Acks, Begun, Frame, Part, encode
 from protocols.stomp.headers import escape
 from protocols.stomp.heads import Headers, first_too_large, head_reader, headers_too_large
@@ -316,7 +316,7 @@ class StompConnection:
     def _content_length(self, command: str, headers: Headers) -> int:
         value = headers[b"content-length"]
         if not value.isdigit() or len(value) > _LENGTH_DIGITS_MAX:
-            detail = f"{command}: content-length must be a number of bytes, not {shown(value)}"
+            detail = f"{command}: content-length must be a number of bytes, of at most {_LENGTH_DIGITS_MAX} digits"
             raise StompError("invalid content-length", detail, headers.get(b"receipt"))
         length = int(value)
         self._check_body(command, length, headers)
@@ -387,14 +387,14 @@ def negotiate(accept_version: bytes | None) -> str:
         if version.encode() in offered:
             return version
     known = ", ".join(reversed(VERSIONS))
-    raise StompError("unsupported version", f"CONNECT: supported versions are {known}, not {shown(accept_version)}")
+    raise StompError("unsupported version", f"CONNECT: the client supports none of the versions {known}")
 
 
 def parse_heartbeat(value: bytes) -> tuple[int, int]:
     """Return the intervals that the client can send and wants, in ms (STOMP 1.2, heart-beating).  Raises StompError."""
     parts = [part.strip() for part in value.split(b",")]
     if len(parts) != 2 or not all(part.isdigit() and len(part) <= _MS_DIGITS_MAX for part in parts):
-        raise StompError("invalid heart-beat", f"CONNECT: heart-beat must be two numbers of ms, not {shown(value)}")
+        raise StompError("invalid heart-beat", "CONNECT: heart-beat must be two numbers of ms, such as 10000,10000")
     return int(parts[0]), int(parts[1])
 
 
@@ -410,8 +410,8 @@ def _acks(run: bytes) -> Acks:
 
 
 def _nul_in_head(head: bytes) -> StompError:
-    line = head.rpartition(b"\n")[2]
-    return StompError("invalid header", f"NUL before the empty line that ends the headers, after {shown(line)}")
+    line = head.count(b"\n") + 1
+    return StompError("invalid header", f"NUL in line {line} of the frame, before the empty line that ends the headers")
 
 
 def _no_nul(command: str, length: int, headers: Headers) -> StompError:

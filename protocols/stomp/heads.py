@@ -3,6 +3,8 @@
 There are two ways.  The fast one splits lines and is right for plain heads: ASCII, no escapes, no CR, one colon a line,
 no repeated names, and so short that no limit can be exceeded.  Everything else is parsed line by line.  Colons and CRs
 within a value are accepted although 1.2 forbids them, because clients send them.
+
+Errors name a line by its number and never quote it: it may hold a password, or the rest of one.
 """
 
 from __future__ import annotations
@@ -26,6 +28,9 @@ _LENGTHS: Final = [b"%d" % nbytes for nbytes in range(_LENGTHS_MAX)]
 
 #: The longest head of an ACK with only an id assigned by the broker: two numbers of at most 20 digits and a comma.
 ACK_HEAD_BYTES_MAX: Final = len(b"ACK\nid:") + 20 + 1 + 20
+
+#: What else is named in an error if a frame begins with it: the frames of a server, and what clients of HTTP send.
+_WORDS: Final = frozenset(b"CONNECTED MESSAGE RECEIPT ERROR GET HEAD POST PUT DELETE OPTIONS PATCH PRI".split())
 
 Headers = dict[bytes, bytes]
 
@@ -113,22 +118,23 @@ class HeadReader:
         try:
             head.decode()
         except UnicodeDecodeError as error:
-            line = head[: error.start].rpartition(b"\n")[2] + head[error.start :].partition(b"\n")[0]
-            detail = f"{command}: the line {shown(line)} is not UTF-8"
-            raise self._refused("invalid header", detail, lines) from None
+            number = head.count(b"\n", 0, error.start)
+            raise self._refused("invalid header", f"{command}: header line {number} is not UTF-8", lines) from None
         trimming = self._trims(lines)
         headers: Headers = {}
-        for line in lines:
+        for number, line in enumerate(lines, 1):
             if len(line) > limits.header_line_bytes_max:
-                detail = f"{command}: a header line may have {limits.header_line_bytes_max} bytes, not {shown(line)}"
-                raise self._refused("header too large", detail, lines)
+                most = f"a header line may have {limits.header_line_bytes_max} bytes"
+                raise self._refused("header too large", f"{command}: {most}, line {number} has {len(line)}", lines)
             name, colon, value = line.partition(b":")
             if trimming:
                 name, value = name.strip(b" \t"), value.strip(b" \t")
             if _BACKSLASH in line:
-                name, value = self._unescape(command, name, lines), self._unescape(command, value, lines)
+                where = f"{command}: header line {number}"
+                name, value = self._unescape(where, name, lines), self._unescape(where, value, lines)
             if not name or not colon:
-                raise self._bad_line(command, line, lines)
+                detail = f"{command}: header line {number} is not NAME:VALUE"
+                raise self._refused("invalid header", detail, lines)
             headers.setdefault(name, value)
         return headers
 
@@ -147,15 +153,15 @@ class HeadReader:
             return False
         return self._state is not State.CONNECTING or not any(line.startswith(b"accept-version:") for line in lines)
 
-    def _unescape(self, command: str, value: bytes, lines: list[bytes]) -> bytes:
+    def _unescape(self, where: str, value: bytes, lines: list[bytes]) -> bytes:
         try:
             return unescape(value, self._version)
         except StompError as error:
-            raise self._refused(error.message, f"{command}: {error.detail}: {shown(value)}", lines) from None
+            raise self._refused(error.message, f"{where}: {error.detail}", lines) from None
 
     def _unexpected(self, lines: list[bytes]) -> StompError:
         name = lines[0]
-        what = shown(name)
+        what = _named(name)
         if name not in COMMANDS:
             return self._refused("unknown command", f"{what} is not a command of STOMP", lines)
         if self._state is State.CONNECTING:
@@ -163,9 +169,6 @@ class HeadReader:
         if COMMANDS[name] not in self._required:
             return self._refused("unknown command", f"{what} is not a command of STOMP {self._version}", lines)
         return self._refused("already connected", f"{what} comes once, as the first frame", lines)
-
-    def _bad_line(self, command: str, line: bytes, lines: list[bytes]) -> StompError:
-        return self._refused("invalid header", f"{command}: the line {shown(line)} is not NAME:VALUE", lines)
 
     def _refused(self, message: str, detail: str, lines: list[bytes]) -> StompError:
         """An error about a head that was not parsed to its end; its receipt is searched for."""
@@ -177,6 +180,14 @@ class HeadReader:
             except (StompError, UnicodeDecodeError):
                 receipt = None
         return StompError(message, detail, receipt)
+
+
+def _named(line: bytes) -> str:
+    """A line in a command's place, as an error names it: any other text may be a password that lost its place."""
+    if line.strip().upper() in COMMANDS:
+        return shown(line)
+    word = line.split(b" ", 1)[0]
+    return shown(word) if word in _WORDS else f"a first line of {len(line)} bytes"
 
 
 def is_plain(lines: bytes, body: bytes, excluded: frozenset[bytes]) -> bool:

@@ -23,7 +23,7 @@ ACCEPTORS = '[acceptors.http]\nprotocol = "http"\n[acceptors.stomp]\nprotocol = 
 
 #: What is sent after CONNECT, and what the ERROR frame has to say about it.
 BAD = {
-    "no such command": (b"EXPLODE\n\n\0", "EXPLODE"),
+    "no such command": (b"EXPLODE\n\n\0", "a first line of 7 bytes is not a command of STOMP"),
     "no destination": (b"SEND\n\nx\0", "destination"),
     "a header without colon": (b"SEND\ndestination\n\nx\0", "SEND"),
     "an undefined escape": (b"SEND\ndestination:/queue/a\\t\n\nx\0", "escape"),

@@ -77,7 +77,7 @@ def test_no_tls_where_there_is_some(broker: DaemonProcess, at: str) -> None:
 
 def test_a_line_that_no_client_of_stomp_begins_with(broker: DaemonProcess) -> None:
     """The empty line, for which STOMP waits, may never come."""
-    told_at_once(broker, "stomp", b"SSH-2.0-OpenSSH_9.6\r\n", "'SSH-2.0-OpenSSH_9.6' is not a command of STOMP")
+    told_at_once(broker, "stomp", b"SSH-2.0-OpenSSH_9.6\r\n", "a first line of 19 bytes is not a command of STOMP")
 
 
 def test_another_protocol_over_websocket(broker: DaemonProcess) -> None:

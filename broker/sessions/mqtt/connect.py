@@ -13,7 +13,7 @@ from broker.sessions.mqtt.port import Port
 from broker.sessions.mqtt.terms import MqttOptions
 from broker.sessions.reading import LOGIN
 from protocols.mqtt.codes import V5, ReasonCode
-from protocols.mqtt.errors import MqttError, shown
+from protocols.mqtt.errors import MqttError
 from protocols.mqtt.inflight import RECEIVE_MAXIMUM_DEFAULT
 from protocols.mqtt.packets import Auth, Connack, Connect
 from protocols.mqtt.properties import (
@@ -74,7 +74,7 @@ class Login:
         offered = [each for each in self._gate.mechanisms(self._peer) if each in sasl.SCRAMS]
         if method not in offered:
             names = ", ".join(offered) or "none"
-            sentence = f"the authentication method {shown(method)} is not offered; offered: {names}"
+            sentence = f"the client's authentication method is not offered; offered: {names}"
             raise MqttError(ReasonCode.BAD_AUTHENTICATION_METHOD, sentence)
         self._exchange = sasl.begin(method, self._gate, self._peer)
         self._go_on(data)

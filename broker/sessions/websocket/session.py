@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final
 
-from websockets.exceptions import InvalidOrigin, NegotiationError
+from websockets.exceptions import InvalidHeader, InvalidOrigin, NegotiationError
 from websockets.frames import CloseCode, Frame, Opcode
-from websockets.http11 import Request
+from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 from websockets.typing import Origin, Subprotocol
 
@@ -28,6 +28,13 @@ MakeSession = Callable[[], Session]
 
 #: Longest request that opens a WebSocket, in bytes: browsers send one or two KiB, with cookies a little more.
 REQUEST_BYTES_MAX: Final = 10 << 10
+
+#: The subprotocols of each protocol, the best first.  `mqttv3.1` is what clients of MQTT 3.1 ask for.
+SUBPROTOCOLS: Final = {
+    "stomp": ("v12.stomp", "v11.stomp", "v10.stomp"),
+    "mqtt": ("mqtt", "mqttv3.1"),
+    "amqp": ("amqp",),
+}
 
 _END_OF_REQUEST: Final = b"\r\n\r\n"
 
@@ -114,16 +121,32 @@ class WebSocketSession(WrappingSession):
     def _answer(self, request: Request) -> None:
         """Accept or refuse the handshake."""
         response = self._ws.accept(request)
-        self._ws.send_response(response)
         wrong = self._ws.handshake_exc
+        if wrong is not None:
+            self._explain(response, wrong)
+        self._ws.send_response(response)
         if isinstance(wrong, InvalidOrigin):
             self._refused(str(wrong.value))
         elif isinstance(wrong, NegotiationError):
-            self._foreign(", ".join(request.headers.get_all("Sec-WebSocket-Protocol")))
+            self._foreign(_known(request.headers.get_all("Sec-WebSocket-Protocol")))
         if response.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
             chosen = self._ws.subprotocol
             assert chosen is not None or self.bare, "a handshake without a subprotocol in common is refused"
             self.inner = self._offered[chosen or next(iter(self._offered))]()
+
+    def _explain(self, response: Response, wrong: Exception) -> None:
+        """Say in the response why it is a refusal; the library's own words quote headers, which may hold a token."""
+        if isinstance(wrong, InvalidOrigin):
+            why = "pages of this site may not connect"
+        elif isinstance(wrong, NegotiationError):
+            why = f"the client has to offer one of the subprotocols {', '.join(self._offered)}"
+        elif isinstance(wrong, InvalidHeader):
+            why = f"the header {wrong.name} is missing or wrong; only a WebSocket client can connect here"
+        else:
+            why = "only a WebSocket client can connect here"
+        response.body = f"Failed to open a WebSocket connection: {why}.\n".encode()
+        del response.headers["Content-Length"]
+        response.headers["Content-Length"] = str(len(response.body))
 
     def _on_frame(self, frame: Frame, inner: Session) -> None:
         """Process part of a message or a close frame; the library has answered pings."""
@@ -150,6 +173,13 @@ class WebSocketSession(WrappingSession):
         data = inner.data_to_send()
         if data:
             self._ws.send_binary(data)
+
+
+def _known(offers: Sequence[str]) -> str:
+    """The subprotocols of a client as the log names them: a page may hand over a token as one of them."""
+    names = [name.strip() for offer in offers for name in offer.split(",")]
+    known = [name for name in names if any(name in each for each in SUBPROTOCOLS.values())]
+    return ", ".join(known + [f"{len(names) - len(known)} other"] * (len(known) < len(names)))
 
 
 def _one_or_none(protocol: ServerProtocol, subprotocols: Sequence[Subprotocol]) -> Subprotocol | None:

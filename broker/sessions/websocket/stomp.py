@@ -8,13 +8,9 @@ ignore a second one.
 
 from __future__ import annotations
 
-from typing import Final
-
 from broker.sessions.session import Session
 from broker.sessions.stomp.session import StompSession
 from broker.sessions.websocket.session import WebSocketSession
-
-SUBPROTOCOLS: Final = ("v12.stomp", "v11.stomp", "v10.stomp")
 
 
 class StompWebSocketSession(WebSocketSession):

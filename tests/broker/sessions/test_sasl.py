@@ -129,5 +129,5 @@ def test_a_mechanism_that_is_not_offered(mechanism: str, users: bool) -> None:
 
     refusing = gate(users=users, anonymous=None if users else frozenset(), report=hear)
     assert step(begin(mechanism, refusing, PEER), b"") == REFUSED
-    reason = f"the mechanism '{mechanism}' is not offered"
+    reason = f"the mechanism {mechanism} is not offered"
     assert heard == [{"remote": PEER.remote, "user": "", "reason": reason}], "only the log says why"

@@ -146,7 +146,7 @@ WRONG = [
     (
         Source,
         [None, None, Symbol("x")],
-        "source: the field expiry-policy is one of connection-close, link-detach, never, session-end, not 'x'",
+        "source: the field expiry-policy is one of connection-close, link-detach, never, session-end, not another",
     ),
     (Source, [None] * 5 + [{"a": 1}], "source: the field dynamic-node-properties has keys of type symbol, not string"),
     (

@@ -83,8 +83,8 @@ def test_sasl_may_be_left_out_if_it_is_not_required() -> None:
 
 
 REFUSED = [
-    ((), b"HTTP/1.1", AMQP_HEADER, FRAMING_ERROR, "A connection begins with AMQP, not with 'HTTP/1.1'."),
-    (MECHANISMS, b"GET / HT", SASL_HEADER, FRAMING_ERROR, "A connection begins with AMQP, not with 'GET / HT'."),
+    ((), b"HTTP/1.1", AMQP_HEADER, FRAMING_ERROR, "A connection begins with AMQP, not with other bytes."),
+    (MECHANISMS, b"GET / HT", SASL_HEADER, FRAMING_ERROR, "A connection begins with AMQP, not with 'GET'."),
     ((), b"AMQP\x00\x01\x01\x00", AMQP_HEADER, NOT_IMPLEMENTED, "This server speaks AMQP 1.0.0, not 1.1.0 "
      "(protocol id 0)."),
     ((), b"AMQP\x00\x00\x09\x01", AMQP_HEADER, NOT_IMPLEMENTED, "This server speaks AMQP 1.0.0, not 0.9.1 "

@@ -60,7 +60,7 @@ def test_header_line_bytes(eol: bytes) -> None:
     for value in ("x" * 15, ":" + "x" * 13, "ä" * 7 + "x"):
         accepted(frame("ACK", {"id": "1", "name": value}, eol=eol))
         error = refused(frame("ACK", {"id": "1", "name": value + "x"}, eol=eol), "header too large")
-        assert error.detail.startswith("ACK: a header line may have 20 bytes, not 'name:")
+        assert error.detail == "ACK: a header line may have 20 bytes, line 2 has 21"
 
 
 @pytest.mark.parametrize("eol", [b"\n", b"\r\n"], ids=["lf", "crlf"])
