@@ -7,7 +7,7 @@ from starlette.responses import Response
 from broker.console.deaths import death_of
 from broker.console.desk import Pages, Routes
 from broker.console.groups import chosen_group, group_fields, values
-from broker.console.messages import body_of
+from broker.console.messages import body_of, typed_digest
 from broker.console.send_pages import properties
 from broker.console.task_pages import stays, summary
 from broker.console.visit import Refused, Visit, go_to, number
@@ -108,4 +108,7 @@ class MessagePages(Pages):
 def _edit(visit: Visit) -> Edit:
     """The edit of messages requested by a form.  Raises Refused."""
     removed = tuple(filter(None, map(str.strip, visit.text("unset").split(","))))
-    return Edit(removed, properties(visit, "set"), visit.lines("body") if visit.flag("new-body") else None)
+    body = visit.text("body")  # as the form showed it, or as the operator left it: what is seen is what is sent
+    shown = "body" in visit.form and "body-before" in visit.form
+    changed = shown and typed_digest(body) != visit.text("body-before")
+    return Edit(removed, properties(visit, "set"), visit.lines("body") if changed else None)

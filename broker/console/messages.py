@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any, Final
 
 from broker.console.desk import Desk
@@ -60,7 +62,10 @@ def browse(desk: Desk, queue: Queue, text: str, group: DeadLetterGroup | None, a
 
 @dataclass(frozen=True, slots=True)
 class BodyShown:
-    """A body as text, JSON and dump; empty: it is not that.  `cut`: only its beginning is shown."""
+    """A body as text, JSON and dump; empty: it is not that.  `cut`: only its beginning is shown.
+
+    `editable`: the text is the whole body, so a form may send it back; `digest`: of what it then sends, if unchanged.
+    """
 
     text: str
     json: str
@@ -68,6 +73,21 @@ class BodyShown:
     nbytes: int
     cut: bool
     unreadable: str = ""
+
+    @property
+    def editable(self) -> bool:
+        """Whether a form may show all of it as text."""
+        return not self.cut and (bool(self.text) or not self.dump)
+
+    @property
+    def digest(self) -> str:
+        """The digest of the text, as a form sends it."""
+        return typed_digest(self.text)
+
+
+def typed_digest(text: str) -> str:
+    """The digest of a text of a form, in which browsers write every end of a line in their own way."""
+    return sha256("\n".join(re.split("\r\n|\r|\n", text)).encode()).hexdigest()
 
 
 def body_of(message: Message) -> BodyShown:

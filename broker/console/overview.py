@@ -8,6 +8,7 @@ from typing import Final
 from starlette.responses import JSONResponse, Response
 
 from broker.console.desk import Desk, Pages, Routes, about_whole, manages_all
+from broker.console.render import shown
 from broker.console.visit import Visit, go_to
 from broker.management.models.broker import Status
 from broker.management.models.broker import status as broker_status
@@ -31,7 +32,11 @@ class OverviewPages(Pages):
 
     def routes(self) -> Routes:
         """The pages."""
-        return [("GET", "/", self.show, None), ("GET", "/live", self.live, about_whole)]
+        return [
+            ("GET", "/", self.show, None),
+            ("GET", "/live", self.live, about_whole),
+            ("GET", "/state", self.state, None),
+        ]
 
     async def show(self, visit: Visit) -> Response:
         """The overview; users who manage only a part of the broker are redirected to their queues."""
@@ -40,6 +45,10 @@ class OverviewPages(Pages):
         live = self._sampled()
         links = [each for each in self._desk.broker.links.by_name.values() if each.shown is not State.RUNNING]
         return self._desk.page(visit, "overview.html", {"status": self._status, "live": live, "links": links})
+
+    async def state(self, visit: Visit) -> Response:
+        """Why the broker is not ready, which every page shows; a page that gets no answer shows that instead."""
+        return JSONResponse({"unready": shown("".join(self._desk.broker.unready()[:1]))})
 
     async def live(self, visit: Visit) -> Response:
         """The present figures for the charts; totals count from the start."""

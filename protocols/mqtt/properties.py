@@ -259,8 +259,17 @@ _UNUSUAL: Final = re.compile(rb"[^ -~]").search
 _TEXTS: Final = {id: range(2 if row.kind is PAIR else 1) for id, row in PROPERTIES.items() if row.kind in (TEXT, PAIR)}
 
 
+#: Characters of a Reason String: a few sentences, far below the 65,535 bytes that a text may have.
+EXPLANATION_CHARS_MAX: Final = 1_024
+
+
 def explanation(sentence: str) -> tuple[Property[str], str]:
-    """Return the Reason String that says a sentence, as any receiver takes it."""
+    """Return the Reason String that says a sentence, as any receiver takes it; a long one is cut.
+
+    It is for people and comes from many places, such as a peer's names, so this is the one that bounds it.
+    """
+    if len(sentence) > EXPLANATION_CHARS_MAX:
+        sentence = sentence[: EXPLANATION_CHARS_MAX - 3] + "..."
     return REASON_STRING, acceptable(sentence)
 
 

@@ -243,6 +243,7 @@ def test_a_task_goes_on_after_a_crash(operator: Operator) -> None:
     operator.find("#to").send_keys("aside")
     operator.find("[name=rate]").send_keys("50")
     operator.press("Move")
+    operator.chromium.switch_to.alert.accept()
     operator.reads("running")
     page = operator.chromium.current_url.partition("/task")[2]
     operator.until(lambda: int(operator.find("progress").get_attribute("value") or 0) >= 20 or None)
@@ -257,3 +258,72 @@ def test_a_task_goes_on_after_a_crash(operator: Operator) -> None:
     operator.press("Resume")
     operator.reads("completed", "200 messages were moved.")
     assert counts(operator, "orders", "aside") == [0, 200]
+
+
+def test_what_is_seen_in_an_edit_is_sent(operator: Operator) -> None:
+    die(operator, 1)
+    operator.log_in()
+    [dead] = operator.broker.get("queues/DLQ/messages")["messages"]
+    operator.go("/message", queue="DLQ", id=dead["id"])
+    operator.find("details.card summary").click()
+    body = operator.find('[name="body"]')
+    assert body.get_attribute("value") == '{"order": 1}'
+    body.clear()
+    body.send_keys('{"order": 2}')
+    operator.press("Edit and retry")
+    operator.reads("1 message went back to where it came from.")
+    [sent] = operator.broker.get("queues/orders/messages")["messages"]
+    assert sent["body"]["data"] == '{"order": 2}'
+
+
+def test_a_page_says_since_when_there_is_no_answer(operator: Operator) -> None:
+    """A dead broker must not look ready on a page that stays open."""
+    operator.log_in()
+    for path in ("/queues", "/users"):  # the first refreshes itself
+        operator.go(path)
+        assert operator.find("#state").text == "Ready"
+        operator.broker.kill()
+        operator.reads("No answer since ", " UTC")
+        assert operator.all("#state.bad")
+        assert operator.chromium.title.startswith("No answer - ")
+        operator.broker.start()
+        operator.log_in()
+    operator.go("/users")
+    operator.chromium.delete_all_cookies()
+    operator.reads("Logged out")
+
+
+def test_a_mass_action_asks_with_count_and_names(operator: Operator) -> None:
+    die(operator, 3)
+    operator.log_in()
+
+    def asked(button: str, *, accept: bool = False) -> str:
+        operator.press(button)
+        alert = operator.chromium.switch_to.alert
+        text: str = alert.text
+        (alert.accept if accept else alert.dismiss)()
+        return text
+
+    operator.go("/queue", name="DLQ")
+    operator.find('[name="all"]').click()
+    operator.find("#to").send_keys("orders")
+    assert asked("Move") == "Move all 3 messages of queue DLQ to orders?"
+    assert asked("Retry") == "Retry all 3 messages of queue DLQ, back to where they came from?"
+    assert asked("Remove") == "Remove all 3 messages of queue DLQ for good?"
+    operator.find("#to").send_keys(Keys.ENTER)
+    operator.chromium.switch_to.alert.dismiss()
+    assert counts(operator, "DLQ") == [3], "it was not sure"
+    operator.go("/queue", name="DLQ", filter="country = 'DE'")
+    operator.find('[name="all"]').click()
+    told = "Remove all messages that match country = 'DE' of queue DLQ, which has 3 messages for good?"
+    assert asked("Remove") == told
+    operator.go("/queue", name="DLQ")
+    operator.all('[name="id"]')[0].click()
+    assert asked("Remove") == "Remove 1 message of queue DLQ for good?"
+    operator.press("Retry")  # one message can be brought back: no question
+    operator.reads("1 message went back to where it came from.")
+    operator.find("[data-all]").click()
+    operator.find("#to").send_keys("orders")
+    assert asked("Move", accept=True) == "Move 2 messages of queue DLQ to orders?"
+    operator.reads("2 messages")
+    assert counts(operator, "orders", "DLQ") == [3, 0]

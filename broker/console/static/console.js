@@ -52,10 +52,64 @@ for (const all of document.querySelectorAll("input[data-all]")) {
   all.addEventListener("change", () => boxes().forEach((box) => { box.checked = all.checked; }));
 }
 
+/** What a button asks about the messages that its form has chosen; nothing for one that can be brought back. */
+function aboutMessages(button) {
+  const { elements, dataset } = button.form;
+  const verb = button.dataset.many;
+  const all = elements.namedItem("all").checked;
+  const ticked = button.form.querySelectorAll('input[name="id"]:checked').length;
+  if (elements.namedItem("dry-run").checked || (!all && ticked < (verb === "Remove" ? 1 : 2))) return null;
+  const counted = (number) => `${Number(number).toLocaleString("en")} ${Number(number) === 1 ? "message" : "messages"}`;
+  let what = `${counted(ticked)} of ${dataset.queue}`;
+  if (all) {
+    what = `all ${counted(dataset.total)} of ${dataset.queue}`;
+    if (dataset.which) what = `all messages${dataset.which} of ${dataset.queue}, which has ${counted(dataset.total)}`;
+  }
+  const to = elements.namedItem("to").value;
+  const ends = { Move: ` to ${to}`, Retry: ", back to where they came from", Remove: " for good" };
+  return `${verb} ${what}${ends[verb]}?`;
+}
+
 document.addEventListener("click", (event) => {
-  const button = event.target.closest?.("button[data-sure]");
-  if (button && !window.confirm(button.dataset.sure)) event.preventDefault();
+  const button = event.target.closest?.("button[data-sure], button[data-many]");
+  const asks = button && (button.dataset.sure ?? aboutMessages(button));
+  if (asks && !window.confirm(asks)) event.preventDefault();
 });
+
+// -- whether the broker answers ---------------------------------------------------------------------------------------
+
+const STATE_PERIOD_MS = 3000;
+const STATE_PATIENCE_MS = 5000;
+
+const state = document.getElementById("state");
+if (state) {
+  const titled = document.title;
+  let answered = new Date();
+  const show = (kind, text) => {
+    state.className = `state ${kind}`;
+    if (state.textContent !== text) state.textContent = text; // only a change is read aloud
+  };
+  const ask = async () => {
+    const headers = { "Console-Refresh": "1" };
+    const answer = await fetch(state.dataset.url, { headers, signal: AbortSignal.timeout(STATE_PATIENCE_MS) });
+    if (answer.status === 401) {
+      show("bad", "Logged out");
+    } else {
+      const { unready } = await answer.json();
+      show(unready ? "bad" : "good", unready ? `Not ready: ${unready}` : "Ready");
+    }
+    answered = new Date();
+    document.title = titled;
+  };
+  const later = () => {
+    const failed = () => {
+      show("bad", `No answer since ${answered.toISOString().slice(11, 19)} UTC`);
+      document.title = `No answer - ${titled}`;
+    };
+    ask().catch(failed).finally(() => setTimeout(later, STATE_PERIOD_MS));
+  };
+  setTimeout(later, STATE_PERIOD_MS);
+}
 
 // -- charts -----------------------------------------------------------------------------------------------------------
 

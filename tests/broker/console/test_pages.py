@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from urllib.parse import quote
@@ -222,6 +223,13 @@ async def test_health_says_why_it_is_not_ready(broker: TestBroker, owner: Browse
     assert "Not ready: the disk is full" in page.seen
     assert "login.refused 3 A client's login was refused" in page.seen
     assert "disk.full" not in page.seen
+
+
+async def test_pages_hear_whether_the_broker_is_ready(broker: TestBroker, owner: Browser) -> None:
+    assert json.loads((await owner.get("/state")).text) == {"unready": ""}
+    broker.reasons = ["the disk is full", "and more"]
+    assert json.loads((await owner.get("/state")).text) == {"unready": "the disk is full"}
+    assert (await Browser(owner.port).get("/state")).status != 200
 
 
 async def test_health_says_where_dead_messages_are_removed(broker: TestBroker, owner: Browser) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.broker.console.harness import Browser, Page
 from tests.broker.management.harness import TestBroker, die, managing
 
@@ -50,12 +52,46 @@ async def test_a_message_is_edited_on_its_way_back(broker: TestBroker, owner: Br
     await die(broker, "orders", b"wrong")
     [message] = broker.held("DLQ")
     page = await owner.get(f"/message?queue=DLQ&id={message.id}")
-    given = {"do": "retry", "set": "country: DE", "new-body": "1", "body": "right\r\nline"}
+    given = {"do": "retry", "set": "country: DE", "body-before": "-", "body": "right\r\nline"}
     await owner.send(page, "/messages", **given)
     [message] = broker.held("orders")
     assert message.body == b"right\nline"
     page = await owner.get(f"/message?queue=orders&id={message.id}")
     assert "country DE" in page.seen
+
+
+@pytest.mark.parametrize(
+    ("body", "typed", "sent"),
+    [
+        (b"one\r\ntwo\n", "one\r\ntwo\r\n", b"one\r\ntwo\n"),
+        (b"one\r\ntwo", "one\r\n2", b"one\n2"),
+        (b"", "", b""),
+        (b"", "x", b"x"),
+        (b"x", "", b""),
+    ],
+)
+async def test_the_body_that_is_seen_is_sent(
+    broker: TestBroker, owner: Browser, body: bytes, typed: str, sent: bytes
+) -> None:
+    """Unchanged, it stays byte for byte, whatever ends of lines a browser sends."""
+    await die(broker, "orders", body)
+    [message] = broker.held("DLQ")
+    page = await owner.get(f"/message?queue=DLQ&id={message.id}")
+    before = page.forms("/messages")[1]["body-before"]
+    await owner.send(page, "/messages", **{"do": "retry", "set": "a: 1", "body-before": before, "body": typed})
+    [message] = broker.held("orders")
+    assert message.body == sent
+
+
+async def test_a_body_that_is_no_text_is_not_offered(broker: TestBroker, owner: Browser) -> None:
+    await die(broker, "orders", b"\0\xff")
+    [message] = broker.held("DLQ")
+    page = await owner.get(f"/message?queue=DLQ&id={message.id}")
+    assert "The body is sent on as it is: it is no text to be edited here." in page.seen
+    assert "body-before" not in page.forms("/messages")[1]
+    await owner.send(page, "/messages", **{"do": "retry", "set": "a: 1", "body": "typed"})
+    [message] = broker.held("orders")
+    assert message.body == b"\0\xff"
 
 
 async def test_a_task_is_for_who_manages_its_queue(broker: TestBroker, owner: Browser) -> None:

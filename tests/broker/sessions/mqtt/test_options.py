@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from broker.config import MqttAcceptor
+from broker.engine.model.permissions import Permission, PermissionTable
 from broker.sessions.mqtt.session import MqttSession
 from broker.sessions.mqtt.terms import MqttOptions
 from protocols.mqtt.codes import V5, V31, V311, PacketType
@@ -385,3 +386,21 @@ def test_bytes_in_flight_of_payloads_in_files() -> None:
     (second,) = client.take()
     client.ack(P.PUBACK, second.packet_id, reason=0x80)
     assert [one.payload[:1] for one in client.take()] == [b"2"]
+
+
+# -- explanations ------------------------------------------------------------------------------------------------------
+
+
+@VERSIONS
+def test_a_subscribe_of_which_hundreds_are_refused_is_answered(version: int) -> None:
+    """Together the explanations are longer than any text of MQTT; the filters that were allowed must hear it."""
+    sim = SimWorld()
+    everything = {permission: frozenset({"amq"}) for permission in Permission}
+    sim.broker.enter().secure(PermissionTable([("allowed", everything)]))
+    client = sim.connect("c", version=version)
+    codes = client.subscribe("allowed", *[f"{'denied' * 20}/{number}" for number in range(800)])
+    refused = {V5: 0x87, V311: 0x80, V31: 0}[version]  # 3.1 has no code for it
+    assert codes == [0] + [refused] * 800
+    assert not client.closed
+    sim.connect("sender").publish("allowed", b"x")
+    assert client.payloads() == [b"x"]
