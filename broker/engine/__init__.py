@@ -58,7 +58,7 @@ from broker.engine.queues.bodies import (
     read_body,
     read_whole_body,
 )
-from broker.engine.queues.consumer import AckMode, Consumer
+from broker.engine.queues.consumer import AckMode, Consumer, LinkTarget
 from broker.engine.queues.diverts import Divert, DivertRouting
 from broker.engine.queues.queue import COUNTED, DeliveryState, Queue
 from broker.engine.queues.queue_quotas import QueueQuotas
@@ -114,6 +114,7 @@ __all__ = [
     "InvalidFilter",
     "JumpDetectingClock",
     "LargeBody",
+    "LinkTarget",
     "MessageRange",
     "MessageReader",
     "MoveResult",

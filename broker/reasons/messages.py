@@ -25,18 +25,28 @@ DEAD_LETTERS = {
         "Its time to live ended before a consumer acknowledged it.",
         "Look for slow or missing consumers; raise the sender's time to live or the `expiry-delay` of its address.",
     ),
-    DeadLetterReason.QUEUE_FULL: _RESERVED,
+    DeadLetterReason.QUEUE_FULL: Text(
+        "A link could not pass it on: the address or queue at the other broker is full, or a limit there is reached.",
+        "`_AMQ_DL_REMOTE_ADDRESS` and `_AMQ_DL_REMOTE_BROKER` name it. Make room there, then retry it.",
+    ),
     DeadLetterReason.TOO_LARGE: Text(
-        "It is larger than its consumer accepts, or too large to convert to the consumer's protocol.",
+        "It is larger than its consumer or the other broker of a link accepts, or too large to convert to the "
+        "consumer's protocol.",
         "Raise the consumer's maximum, or consume it with a client of the sender's protocol.",
     ),
     DeadLetterReason.NO_ROUTE: Text(
-        "No queue took it, and its address has `send-to-dla-on-no-route`.",
-        "Create a queue for the address, or a filter that matches; then retry it.",
+        "No queue took it, and its address has `send-to-dla-on-no-route`; or a link found no queue for it at the other "
+        "broker.",
+        "Create a queue for the address (`_AMQ_DL_REMOTE_ADDRESS` if it is set), or a filter that matches; then retry "
+        "it.",
     ),
-    DeadLetterReason.NOT_AUTHORISED: _RESERVED,
+    DeadLetterReason.NOT_AUTHORISED: Text(
+        "A link could not pass it on: its user may not send to that address at the other broker.",
+        "Give the link's user `send` on `_AMQ_DL_REMOTE_ADDRESS` there; then retry it.",
+    ),
     DeadLetterReason.PUT_DISABLED: Text(
-        "The queues that it might have entered are disabled, and its address has `send-to-dla-on-no-route`.",
+        "The queues that it might have entered are disabled, and its address has `send-to-dla-on-no-route`; or a link "
+        "found them disabled at the other broker.",
         "`bartleby queue set NAME enabled=true`; then retry it.",
     ),
     DeadLetterReason.ADMIN: _RESERVED,

@@ -27,6 +27,7 @@ REFUSALS: Final = {
         "Correct the name, create it (`bartleby queue create`), or allow `auto-create-addresses`.", 404
     ),
     "no-queue": Refusal("Create the queue before sending to it, or allow `auto-create-queues`.", 409),
+    "queue-disabled": Refusal("`bartleby queue set NAME enabled=true`, or send elsewhere.", 409),
     "invalid-name": Refusal("Correct the name; the sentence says what is wrong with it."),
     "invalid-selector": Refusal("Correct the selector; the sentence shows where the mistake is."),
     "invalid-attribute": Refusal("Correct the attribute; the sentence lists the valid ones."),

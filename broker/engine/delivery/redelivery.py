@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Set
 from dataclasses import dataclass
+from typing import Final
 
 from broker.engine.model.message import Annotations, Message
 from broker.engine.moves import dead_letter
@@ -64,6 +65,10 @@ DISCONNECTED = DeliveryOutcome(1, True, "the connection ended", left=True)
 SILENT = DeliveryOutcome(1, True, "the client fell silent", left=True)
 SLOW = DeliveryOutcome(1, True, "the consumer was too slow", left=True)
 LOST = DeliveryOutcome(-1, False, "the connection was lost")
+
+
+#: The reasons of messages that cannot be sent as they are, whoever finds that out; for others the receiver is named.
+_UNSENDABLE: Final = frozenset({DeadLetterReason.TOO_LARGE, DeadLetterReason.DECODE_ERROR, DeadLetterReason.LINK_HOPS})
 
 
 def rejected(text: str) -> DeliveryOutcome:
@@ -238,7 +243,7 @@ def reject(
         remove(state, queue, messages, RemovalReason.DELETED)
         return
     _fail(state, queue, {message.id for message in messages})
-    if reason is DeadLetterReason.REJECTED:
+    if reason not in _UNSENDABLE:
         what = f"rejected by {consumer.describe}" if consumer else "rejected"
     else:
         what = f"cannot be sent to {consumer.describe}" if consumer else "cannot be sent"

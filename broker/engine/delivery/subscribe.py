@@ -25,7 +25,7 @@ from broker.engine.model.names import check_not_shared
 from broker.engine.model.permissions import Permission
 from broker.engine.queues import clearing
 from broker.engine.queues.address import Address
-from broker.engine.queues.consumer import AckMode, Subscriber
+from broker.engine.queues.consumer import AckMode, LinkTarget, Subscriber
 from broker.engine.queues.consumer_lifecycle import check_room
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
@@ -42,9 +42,9 @@ class SubscribeRequest:
     what its sink grants.  Consumers of higher `priority` come first.  `access` holds the subscriber's permissions,
     `asked` the attributes requested for its queue.  With `filtered` its own queue on a wildcard address accepts
     only what it may read, so it needs no permission to read all that the address matches.  Messages acknowledged by
-    a consumer that `forwards` are not consumed: another Bartleby has them.  `link` is the name of the link that it
-    reads for.  A consumer `on_demand` is another broker's link that fetches for consumers waiting there; with
-    `reserve` its unsettled messages are reserved for it when its connection ends (`reservations`).
+    a consumer that `forwards` are not consumed: another Bartleby has them.  `link` says where a link to
+    another broker sends them.  A consumer `on_demand` is another broker's link that fetches for consumers waiting
+    there; with `reserve` its unsettled messages are reserved for it when its connection ends (`reservations`).
     """
 
     destination: str
@@ -68,7 +68,7 @@ class SubscribeRequest:
     asked: RequestedAttributes = field(default_factory=dict)
     filtered: bool = False
     forwards: bool = False
-    link: str = ""
+    link: LinkTarget | None = None
     on_demand: bool = False
     reserve: Reserve | None = None
 

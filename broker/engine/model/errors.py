@@ -50,6 +50,12 @@ class NoQueue(EngineError):
         self.messages = messages
 
 
+class QueueDisabled(NoQueue):
+    """A durable message is meant for queues that are all disabled (`enabled = false`)."""
+
+    code = "queue-disabled"
+
+
 class InvalidName(EngineError):
     """The name cannot be an address or a queue, or cannot be used for this purpose."""
 

@@ -56,10 +56,8 @@ AT_MOST_MAX: Final = 1_440
 #: The least milliseconds between attempts: less would be a loop without a pause.
 EVERY_MIN: Final = 100
 
-#: The reasons for which messages die, without those that the broker never gives: a rule for them would do nothing.
-REASONS: Final = tuple(
-    [reason.word for reason in DeadLetterReason if reason.name not in ("QUEUE_FULL", "NOT_AUTHORISED", "ADMIN")]
-)
+#: The reasons for which messages die, without the one that the broker never gives: a rule for it would do nothing.
+REASONS: Final = tuple([reason.word for reason in DeadLetterReason if reason.name != "ADMIN"])
 
 #: The time of the last look at a dead letter that was never looked at.
 NEVER: Final = -1

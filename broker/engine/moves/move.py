@@ -31,11 +31,14 @@ from broker.engine.model.message import (
     DL_FIRST_REASON,
     DL_FIRST_TIME,
     DL_HOPS,
+    DL_LINK,
     DL_ORIG_CLIENT,
     DL_ORIG_EXPIRATION,
     DL_ORIG_TIMESTAMP,
     DL_ORIG_USER,
     DL_REASON,
+    DL_REMOTE_ADDRESS,
+    DL_REMOTE_BROKER,
     DL_TEXT,
     DL_TIME,
     ORIG_ADDRESS,
@@ -93,6 +96,7 @@ def annotate(
 ) -> Annotations:
     """The annotations of a dead or expired message: origin, sender, reason, text, attempts, consumer, first origin."""
     header = message.header
+    link = consumer.link if consumer else None
     annotations = origin(message, queue.name if queue else "")
     annotations[DL_REASON] = reason
     annotations[DL_TEXT] = clean_text(text)
@@ -105,6 +109,9 @@ def annotate(
     known: tuple[tuple[str, str | int], ...] = (
         (DL_CLIENT, consumer.client_id if consumer else ""),
         (DL_CLIENT_ADDRESS, consumer.remote if consumer else ""),
+        (DL_LINK, link.link if link else ""),
+        (DL_REMOTE_ADDRESS, link.address if link else ""),
+        (DL_REMOTE_BROKER, link.broker if link else ""),
         (DL_ORIG_USER, header.user),
         (DL_ORIG_CLIENT, header.origin),
         (DL_ORIG_TIMESTAMP, header.timestamp),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final
 
-from broker.engine.model.errors import AddressFull, DiskFull, NoQueue
+from broker.engine.model.errors import AddressFull, DiskFull, NoQueue, QueueDisabled
 from broker.engine.model.message import NEW, Message, MessageHeader, size_of
 from broker.engine.model.names import is_temporary
 from broker.engine.model.settings import AddressFullPolicy, PageFullPolicy
@@ -156,6 +156,7 @@ def no_queue(address: Address, targets: Targets, messages: list[Message]) -> NoQ
         why = f"address {address.name} has no queue for it"
     elif len(shut) == len(queues):
         why = f"queue {shut[0]} of address {address.name} is disabled"
+        return QueueDisabled(f"no queue takes the message: {why}", messages)
     else:
         why = f"no queue of address {address.name} has a filter that matches it"
     return NoQueue(f"no queue takes the message: {why}", messages)

@@ -73,6 +73,15 @@ class Reservation(Protocol):
         """Return the reserved messages to the queue, for any consumer."""
 
 
+@dataclass(frozen=True, slots=True)
+class LinkTarget:
+    """Where a link sends what its consumer takes: the link's name, an address there, and that broker's name."""
+
+    link: str
+    address: str
+    broker: str = ""
+
+
 class AckMode(Enum):
     """How the messages of a consumer are acknowledged."""
 
@@ -114,7 +123,7 @@ class Consumer:
     user: str = ""
     access: Access = UNRESTRICTED
     forwards: bool = False  # messages it acknowledges are with another broker now: they leave as FORWARDED
-    link: str = ""  # the name of the link that it reads for
+    link: LinkTarget | None = None  # of a link to another broker
     exclusive: bool = False  # the only consumer of its subscription: others are refused
     subscriber: Subscriber | None = None  # None: it reads a queue that is not its subscription
     on_demand: bool = False  # another broker's link, which fetches for consumers waiting there
@@ -253,9 +262,9 @@ class Consumer:
     @property
     def describe(self) -> str:
         """The consumer as named in texts for operators."""
-        if self.link:
-            return f"link {self.link} ({self.remote})"
         who = self.client_id or self.user or "a consumer"
+        if self.link is not None:
+            who = f"link {self.link.link}"
         return f"{who} at {self.remote}" if self.remote else who
 
     def note(self, notes: Notes, type: str) -> None:

@@ -22,7 +22,16 @@ from broker.management.models.base import CURSOR_CHARS_MAX, ID_MAX, Body, Next, 
 
 ActionName = Literal["retry", "move", "discard", "leave"]
 ReasonName = Literal[
-    "max-deliveries", "rejected", "expired", "too-large", "no-route", "put-disabled", "link-hops", "decode-error"
+    "max-deliveries",
+    "rejected",
+    "expired",
+    "queue-full",
+    "too-large",
+    "no-route",
+    "not-authorised",
+    "put-disabled",
+    "link-hops",
+    "decode-error",
 ]
 
 assert set(ActionName.__args__) == set(Action)  # type: ignore[attr-defined]

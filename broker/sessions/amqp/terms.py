@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from broker.engine import DeadLetterReason
 from broker.engine.model.errors import (
     AddressFull,
     AlreadyInUse,
@@ -13,6 +14,7 @@ from broker.engine.model.errors import (
     EngineError,
     NoQueue,
     NotFound,
+    QueueDisabled,
     TooLarge,
     TooManyAddresses,
     TooManyConsumers,
@@ -20,7 +22,9 @@ from broker.engine.model.errors import (
     TransactionClosed,
 )
 from broker.engine.model.message import RoutingType
+from broker.sessions.amqp.link_id import TOO_MANY_HOPS
 from protocols.amqp.errors import (
+    DECODE_ERROR,
     INVALID_FIELD,
     MESSAGE_SIZE_EXCEEDED,
     NOT_FOUND,
@@ -60,6 +64,10 @@ NOT_ESTABLISHED: Final[dict[str, object]] = {"amqp:connection-establishment-fail
 #: The information of a rejection for want of room on the disk: the links of other brokers wait until there is some.
 DISK_FULL: Final = "disk-full"
 
+#: The information of a rejection whose condition does not say it all: the reason of the dead letter that the message
+#: becomes at a link's own broker.
+DEATH: Final = "dead-letter-reason"
+
 #: The information of CLOSE for a container that has another connection.
 CLASH: Final[dict[str, object]] = {"invalid-field": Symbol("container-id")}
 
@@ -75,6 +83,7 @@ _CONDITIONS: Final[dict[type[EngineError], str]] = {
     Denied: UNAUTHORIZED_ACCESS,
     NotFound: NOT_FOUND,
     NoQueue: NOT_FOUND,
+    QueueDisabled: PRECONDITION_FAILED,
     AlreadyInUse: RESOURCE_LOCKED,
     AddressFull: RESOURCE_LIMIT_EXCEEDED,
     DiskFull: RESOURCE_LIMIT_EXCEEDED,
@@ -84,6 +93,23 @@ _CONDITIONS: Final[dict[type[EngineError], str]] = {
     TooManyQueues: RESOURCE_LIMIT_EXCEEDED,
     TransactionClosed: TRANSACTION_TIMEOUT,
 }
+
+#: The dead-letter reasons of messages that another broker rejects, by condition.
+_DEATHS: Final[dict[str, DeadLetterReason]] = {
+    DECODE_ERROR: DeadLetterReason.DECODE_ERROR,
+    MESSAGE_SIZE_EXCEEDED: DeadLetterReason.TOO_LARGE,
+    NOT_FOUND: DeadLetterReason.NO_ROUTE,
+    RESOURCE_LIMIT_EXCEEDED: DeadLetterReason.QUEUE_FULL,
+    UNAUTHORIZED_ACCESS: DeadLetterReason.NOT_AUTHORISED,
+    TOO_MANY_HOPS: DeadLetterReason.LINK_HOPS,
+}
+
+#: What a rejection says besides its condition.
+_INFO: Final[dict[type[EngineError], dict[str, object]]] = {
+    DiskFull: {DISK_FULL: True},
+    QueueDisabled: {DEATH: DeadLetterReason.PUT_DISABLED.word},
+}
+
 _INVALID: Final = frozenset({"invalid-attribute", "invalid-name", "invalid-selector"})
 
 
@@ -143,4 +169,13 @@ def refused(refusal: EngineError | AmqpError) -> Error:
     """Return why something was refused as it is sent."""
     if isinstance(refusal, AmqpError):
         return Error(refusal.condition, refusal.description)
-    return Error(condition(refusal), str(refusal), {DISK_FULL: True} if isinstance(refusal, DiskFull) else None)
+    return Error(condition(refusal), str(refusal), _INFO.get(type(refusal)))
+
+
+def death(error: Error | None) -> DeadLetterReason:
+    """Return the reason of a dead letter that another broker has rejected."""
+    if error is None:
+        return DeadLetterReason.REJECTED
+    word = (error.info or {}).get(DEATH)
+    found = next((reason for reason in DeadLetterReason if reason.word == word), None)
+    return found or _DEATHS.get(error.condition, DeadLetterReason.REJECTED)

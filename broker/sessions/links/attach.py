@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.engine import AckMode, Engine, Reserve, SubscribeRequest
+from broker.engine import AckMode, Engine, LinkTarget, Reserve, SubscribeRequest
 from broker.engine.model.access import UNRESTRICTED
 from broker.engine.model.message import RoutingType
 from broker.engine.model.names import LINK_SESSIONS
@@ -54,8 +54,8 @@ def attach_receiver(
     )
 
 
-def request(engine: Engine, route: Route, *, forwards: bool) -> SubscribeRequest:
-    """The subscription of a route that reads a local queue; `forwards`: the other broker is a Bartleby."""
+def request(engine: Engine, route: Route, broker: str, *, forwards: bool) -> SubscribeRequest:
+    """The subscription of a route that reads a local queue; `forwards`: the other `broker` is a Bartleby."""
     settings, link = route.settings, route.link
     queue = engine.queues.get(settings.local)
     selector = f"AMQAddress = '{settings.origin.replace(chr(39), chr(39) * 2)}'" if settings.origin else ""
@@ -72,5 +72,6 @@ def request(engine: Engine, route: Route, *, forwards: bool) -> SubscribeRequest
         remote=link.remote,
         access=UNRESTRICTED,
         forwards=forwards,
+        link=LinkTarget(link.name, settings.remote, broker),
         reserve=reserve,
     )

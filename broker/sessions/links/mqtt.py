@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NoReturn
 
-from broker.engine import Consumer
+from broker.engine import Consumer, DeadLetterReason, LinkTarget
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Message
 from broker.sessions.convert import ConversionError
@@ -59,6 +59,14 @@ _FOR_EVER: Final = 0xFFFF_FFFF
 
 #: CONNACK's return code before 5.0 for an unsupported version.
 _UNKNOWN_VERSION: Final = 1
+
+#: The dead-letter reasons of messages that the other broker refuses, by reason code.
+_DEATHS: Final[dict[int, DeadLetterReason]] = {
+    ReasonCode.NOT_AUTHORIZED: DeadLetterReason.NOT_AUTHORISED,
+    ReasonCode.PACKET_TOO_LARGE: DeadLetterReason.TOO_LARGE,
+    ReasonCode.QUOTA_EXCEEDED: DeadLetterReason.QUEUE_FULL,
+    ReasonCode.TOPIC_NAME_INVALID: DeadLetterReason.NO_ROUTE,
+}
 
 _RETURN_CODES: Final = {
     1: "the version is not spoken there",
@@ -245,11 +253,14 @@ class MqttLinkSession(MqttEndpoint):
         else:
             SHARED[packet.type](self, packet)
 
-    def refused(self, consumer: Consumer, message: Message, text: str) -> None:
+    def refused(self, consumer: Consumer, message: Message, text: str, code: int) -> None:
         for each in self._bridge.reading(consumer.queue):
             each.route.note(text)
+            topic = self._bridge.common.sessions.syntax.to_topic(message.header.address)
+            consumer.link = LinkTarget(self._bridge.link.name, (topic and each.peer_topic(topic)) or "")
         if not self._untaken.keeps(consumer, message, text):
-            super().refused(consumer, message, text)
+            reason = _DEATHS.get(code, DeadLetterReason.REJECTED)
+            self.engine.consumers.reject(consumer, message.id, text=text, reason=reason)
 
     def _on_pingresp(self, packet: Pingresp) -> None:
         """Do nothing: the receive timeout has started again."""

@@ -150,7 +150,7 @@ class RouteSession:
             broker_id = engine.journal.broker_id if bartleby else b""
             stamp = Stamp(self._broker_name, route.link.name, broker_id, relayed=not settings.remote)
             sending = SendingRoute(owner, link, self.status, stamp)
-            sending.subscribe(request(engine, route, forwards=bartleby))
+            sending.subscribe(request(engine, route, owner.container, forwards=bartleby))
             owner.outgoing.add(sending)
             return sending
         assert isinstance(link, Receiver)
@@ -230,7 +230,9 @@ class _Attempt:
         """Take as many messages as the route sends at once; False if the queue does not exist."""
         engine, route = self._owner.engine, self._status.route
         try:
-            self._consumer = engine.consumers.subscribe(self, request(engine, route, forwards=False))
+            self._consumer = engine.consumers.subscribe(
+                self, request(engine, route, self._owner.container, forwards=False)
+            )
         except EngineError:
             return False
         engine.consumers.grant(self._consumer, route.link.settings.window)

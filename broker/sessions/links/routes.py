@@ -33,7 +33,7 @@ from broker.sessions.amqp.link_owner import LinkOwner
 from broker.sessions.amqp.message import BrokerAnnotations
 from broker.sessions.amqp.outgoing import OutgoingLink
 from broker.sessions.amqp.refusals import Refusals, Sent
-from broker.sessions.amqp.terms import DISK_FULL
+from broker.sessions.amqp.terms import DISK_FULL, death
 from broker.sessions.amqp.transactions import OpenTransaction
 from broker.sessions.convert import ConversionError, TooManyHops
 from broker.sessions.links.attach import attach_receiver
@@ -176,7 +176,7 @@ class SendingRoute(OutgoingLink):
                 engine.consumers.give_back(consumer, id, _BACK)
                 self.wait(text)
             elif isinstance(state, Rejected):
-                engine.consumers.reject(consumer, id, text=text)
+                engine.consumers.reject(consumer, id, text=text, reason=death(state.error))
             else:
                 engine.consumers.give_back(consumer, id, redelivery.rejected(text))
                 self.wait(text)

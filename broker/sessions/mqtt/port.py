@@ -46,8 +46,8 @@ class Port(BaseSession):
     def spend(self, messages: int, nbytes: int) -> None:
         """Count messages, and their bytes, that are sent."""
 
-    def refused(self, consumer: Consumer, message: Message, text: str) -> None:
-        """Reject a message in delivery: the client refuses it for good."""
+    def refused(self, consumer: Consumer, message: Message, text: str, code: int) -> None:
+        """Reject a message in delivery: the client refuses it for good, with a reason code."""
         self.engine.consumers.reject(consumer, message.id, text=text)
 
     @abstractmethod

@@ -147,7 +147,7 @@ class Sender:
         for subscription, message in settled:
             consumer = subscription.attached
             if consumer is not None and message.id in consumer.unacked:
-                self.port.refused(consumer, message, text)
+                self.port.refused(consumer, message, text, ack.reason_code)
 
     def resend(self) -> None:
         """Resend what an earlier connection left unanswered, in the order of sending, up to the quota."""

@@ -15,6 +15,7 @@ from broker.engine.model.errors import (
     InvalidName,
     NoQueue,
     NotFound,
+    QueueDisabled,
     RetainedFull,
     RoutingTypeMismatch,
     TooLarge,
@@ -87,6 +88,7 @@ _REASONS: Final[dict[type[EngineError], ReasonCode]] = {
     NotFound: ReasonCode.TOPIC_NAME_INVALID,
     RoutingTypeMismatch: ReasonCode.TOPIC_NAME_INVALID,
     NoQueue: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
+    QueueDisabled: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
 }
 
 #: The same for subscriptions, which have some other codes (3.9.3).

@@ -167,9 +167,9 @@ def read(directory: Path, text: str) -> Config:
             "name one address",
         ),
         (
-            RULE + "action = 'leave'\nreasons = ['queue-full']\n",
+            RULE + "action = 'leave'\nreasons = ['admin']\n",
             'dead-letter-rules["a"].reasons[0]',
-            '"queue-full"',
+            '"admin"',
             "no such reason: give one of max-deliveries",
         ),
         (RULE + "action = 'move'\nto = 'x::'\n", 'dead-letter-rules["a"].to', '"x::"', "no queue name after ::"),

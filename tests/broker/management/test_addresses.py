@@ -141,7 +141,7 @@ async def test_a_message_that_is_meant_for_a_queue_and_finds_none_is_refused(
     broker.queue("a")
     await client.call("PATCH", "/api/v1/queues/a", json={"attributes": {"enabled": False}})
     refused = await client.call("POST", f"{ADDRESSES}/a/messages", json={"text": "x"})
-    assert (refused.status, refused.json["code"]) == (409, "no-queue")
+    assert (refused.status, refused.json["code"]) == (409, "queue-disabled")
     assert "queue a of address a is disabled" in refused.json["detail"]
     dropped = await client.call("POST", f"{ADDRESSES}/a/messages", json={"text": "x", "durable": False})
     assert dropped.json["taken"] is False

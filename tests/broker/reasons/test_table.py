@@ -86,12 +86,14 @@ def test_refusals() -> None:
     classes: list[type[EngineError]] = [TooMany]
     classes += [v for v in vars(errors).values() if isinstance(v, type) and issubclass(v, EngineError)]
     assert set(of(Kind.ERROR)) == {each.code for each in classes if each is not EngineError}
-    defined = {n.name for n in nodes("broker") if isinstance(n, ast.ClassDef) and _inherits(n, "EngineError")}
+    defined = {
+        n.name for n in nodes("broker") if isinstance(n, ast.ClassDef) and _inherits(n, "EngineError", "NoQueue")
+    }
     assert defined - {"BadImport", "BadReplay"} == {each.__name__ for each in classes} - {"EngineError"}
 
 
-def _inherits(node: ast.ClassDef, base: str) -> bool:
-    return any(isinstance(each, ast.Name) and each.id == base for each in node.bases)
+def _inherits(node: ast.ClassDef, *bases: str) -> bool:
+    return any(isinstance(each, ast.Name) and each.id in bases for each in node.bases)
 
 
 def test_conditions_of_amqp() -> None:

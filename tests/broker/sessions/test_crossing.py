@@ -71,7 +71,8 @@ def test_what_an_amqp_consumer_notes_reaches_mqtt_as_far_as_it_has_room() -> Non
     [dead] = reader.take()
     user = dict(dead.properties.get_all(USER_PROPERTY))
     assert (dead.payload, user["x-opt-note"], user[DL_REASON]) == (b"body", "fits", "rejected")
-    assert not {"x-opt-nul", "x-opt-long", "destination"} & user.keys()
+    assert user["x-opt-nul"] == "a\N{REPLACEMENT CHARACTER}b"
+    assert not {"x-opt-long", "destination"} & user.keys()
 
 
 def test_notes_keep_their_types_in_the_journal(broker: SimBroker) -> None:

@@ -75,7 +75,8 @@ def test_amqp_has_them_rejected(relay: bool) -> None:
     assert len(rejected) == 2
     for each in rejected:
         assert each.error is not None
-        assert each.error.condition == "amqp:not-found"
+        assert each.error.condition == "amqp:precondition-failed"
+        assert (each.error.info or {})["dead-letter-reason"] == "put-disabled"
         assert WHY in (each.error.description or "")
     assert len(bodies(broker, "on")) == 3
 

@@ -9,7 +9,7 @@ import pytest
 
 from broker.engine.delivery import redelivery
 from broker.engine.delivery.redelivery import DeliveryOutcome
-from broker.engine.queues.consumer import AckMode
+from broker.engine.queues.consumer import AckMode, LinkTarget
 from store import decode
 from store.record import DeadLetterReason, RemovalReason
 from tests.broker.engine.engine_harness import Bench, notes
@@ -281,7 +281,7 @@ def test_an_excluded_message_goes_to_others_only(bench: Bench, selector: str) ->
 def test_a_link_says_why_a_message_is_a_dead_letter(committed: bool) -> None:
     bench = Bench({"match": "a", "dead-letter-address": "DLQ"})
     bench.sent("a", b"1", b"2")
-    taker = bench.take("a", link="paris", remote="amqp://paris:5672", client_id="link paris")
+    taker = bench.take("a", link=LinkTarget("paris", "orders", "P"), remote="amqp://paris:5672")
     hops, refused = taker.taken
     engine = bench.enter()
     tx = engine.transactions.begin() if committed else None
@@ -293,7 +293,10 @@ def test_a_link_says_why_a_message_is_a_dead_letter(committed: bool) -> None:
     bench.run()
     found = [notes(message) for message in bench.messages("DLQ")]
     assert [each["_AMQ_DL_REASON"] for each in found] == ["link-hops", "rejected"]
+    for each in found:
+        where = [each[f"_AMQ_DL_{name}"] for name in ("LINK", "REMOTE_ADDRESS", "REMOTE_BROKER")]
+        assert where == ["paris", "orders", "P"]
     assert [each["_AMQ_DL_TEXT"] for each in found] == [
-        "cannot be sent to link paris (amqp://paris:5672): it has passed 4 brokers",
-        "rejected by link paris (amqp://paris:5672): orders: amqp:not-allowed",
+        "cannot be sent to link paris at amqp://paris:5672: it has passed 4 brokers",
+        "rejected by link paris at amqp://paris:5672: orders: amqp:not-allowed",
     ]

@@ -83,7 +83,7 @@ def test_the_relay_ends_its_link(outcomes: tuple[str, ...]) -> None:
     sent = [message(str(n), properties=to) for n, to in enumerate((TO_ON, TO_OFF, TO_ON))]
     client.send(link, *sent, settled=not outcomes)
     error = client.refused(link)
-    assert (error.condition, error.info) == ("amqp:not-found", {"delivery-tag": b"\0\0\0\1"})
+    assert (error.condition, error.info) == ("amqp:precondition-failed", {"delivery-tag": b"\0\0\0\1"})
     assert WHY in (error.description or "")
     assert len(held(broker, "on")) == 2, "what came before, and nothing of what came behind"
     assert told(broker) == [], "the error tells"

@@ -8,8 +8,11 @@ import pytest
 
 from broker.config import LinkSection
 from broker.config.addresses import AddressSection
+from broker.engine import DeadLetterReason
 from broker.engine.model.errors import AlreadyInUse
 from broker.engine.model.message import RoutingType
+from broker.engine.routing.alter import change
+from broker.sessions.amqp import terms
 from broker.sessions.amqp.session import AmqpSession
 from broker.sessions.links.amqp import AmqpLinkSession
 from broker.sessions.links.model import State
@@ -117,7 +120,7 @@ def test_a_receiving_route_waits_for_room_on_the_disk_here(nbytes: int, on_deman
     links.advance(60_000)
     route = links.route("invoices")
     assert "this broker: " in route.error
-    assert "room" in route.error
+    assert "the disk is full" in route.error
     assert len(a.reported("link.route_waiting")) == 1, "once"
     here = len(held(a, "invoices.in"))
     assert (len(held(b, "invoices")), held(b, "DLQ")) == (len(sent) - here, [])
@@ -213,17 +216,59 @@ def test_a_lost_connection_is_nobody_s_fault() -> None:
 
 
 def test_what_is_refused_is_a_dead_letter_with_the_other_end_s_words() -> None:
-    a, _b, links = pair(SEND, there=(FULL,))
+    a, b, links = pair(SEND, there=(FULL,))
     send(a, "orders.out", "1", "2")
     links.run()
     [letter] = dead_letters(a)
     assert content(letter) == b"2"
-    text = str((letter.header.annotations or {})["_AMQ_DL_TEXT"])
+    notes = letter.header.annotations or {}
+    text = str(notes["_AMQ_DL_TEXT"])
     assert "amqp:resource-limit-exceeded" in text
     assert "link b at amqp://b:5672" in text
-    assert "orders" in text
+    assert notes["_AMQ_DL_REASON"] == "queue-full"
+    assert (notes["_AMQ_DL_LINK"], notes["_AMQ_DL_REMOTE_ADDRESS"]) == ("b", "orders")
+    assert notes["_AMQ_DL_REMOTE_BROKER"] == b.config.broker.name
     assert links.route("orders").refused == 1
     assert links.route("orders").state is State.RUNNING
+
+
+def test_a_disabled_queue_there_is_why_its_messages_are_dead_letters_here() -> None:
+    a, b, links = pair()
+    send(a, "orders.out", "1")
+    links.run()
+    with b.turn():
+        change(b.engine._state, b.engine.queue("orders"), {"enabled": False})
+    send(a, "orders.out", "2")
+    links.run()
+    assert bodies(b, "orders") == ["1"]
+    [letter] = dead_letters(a)
+    notes = letter.header.annotations or {}
+    assert notes["_AMQ_DL_REASON"] == "put-disabled"
+    assert (notes["_AMQ_DL_LINK"], notes["_AMQ_DL_REMOTE_ADDRESS"]) == ("b", "orders")
+
+
+@pytest.mark.parametrize(
+    ("condition", "info", "reason"),
+    [
+        ("amqp:not-found", None, "no-route"),
+        ("amqp:unauthorized-access", None, "not-authorised"),
+        ("amqp:resource-limit-exceeded", None, "queue-full"),
+        ("amqp:link:message-size-exceeded", None, "too-large"),
+        ("amqp:decode-error", None, "decode-error"),
+        ("bartleby:too-many-hops", None, "link-hops"),
+        ("amqp:precondition-failed", None, "rejected"),
+        ("amqp:precondition-failed", {"dead-letter-reason": "put-disabled"}, "put-disabled"),
+        ("amqp:not-found", {"dead-letter-reason": "unheard of"}, "no-route"),
+        ("amqp:not-found", {"dead-letter-reason": 8}, "no-route"),
+        ("com.example:closed", {}, "rejected"),
+    ],
+)
+def test_the_reason_of_a_rejected_message(condition: str, info: dict[str, object] | None, reason: str) -> None:
+    assert terms.death(Error(condition, "why", info)).word == reason
+
+
+def test_a_rejection_without_an_error_is_just_that() -> None:
+    assert terms.death(None) is DeadLetterReason.REJECTED
 
 
 def test_without_dead_letters_the_route_waits_and_goes_on() -> None:

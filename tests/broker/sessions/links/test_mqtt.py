@@ -119,10 +119,12 @@ def test_what_is_refused_is_a_dead_letter_with_the_other_end_s_words(qos: int) -
     links.advance(500)
     [letter] = dead_letters(a)
     assert letter.body == b"2"
-    text = str((letter.header.annotations or {})["_AMQ_DL_TEXT"])
+    notes = letter.header.annotations or {}
+    text = str(notes["_AMQ_DL_TEXT"])
     assert "0x97 quota exceeded" in text
-    assert "$link/b" in text
-    assert "mqtt://b:1883" in text
+    assert "link b at mqtt://b:1883" in text
+    assert notes["_AMQ_DL_REASON"] == "queue-full"
+    assert (notes["_AMQ_DL_LINK"], notes["_AMQ_DL_REMOTE_ADDRESS"]) == ("b", "sensors/1")
     route = links.route("route")
     assert (route.passed, route.refused, route.state) == (1, 1, State.RUNNING)
     assert "0x97 quota exceeded" in route.error
