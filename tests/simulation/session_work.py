@@ -37,7 +37,8 @@ def state(bench: Bench) -> State:
         for session in bench.engine.sessions.all()
     }
     queues = {name: sorted(held(bench.broker, name)) for name in bench.engine.queues if name != FILL}
-    retained = {message.header.address: message.body for message in bench.engine.retained.match("#")}
+    found = bench.engine.retained.search("#", bench.engine.journal.next_id)
+    retained = {message.header.address: message.body for message in found if message is not None}
     return sessions, {name: bodies for name, bodies in queues.items() if bodies}, retained
 
 

@@ -34,5 +34,3 @@ class Limits:
     task_pending_max: int = 64 << 10
     #: Messages that one step of a purge removes: some 5 ms.
     purge_step_max: int = 4096
-    #: Retained messages sent to new subscriptions in a tick: some 5 ms.
-    retained_step_max: int = 100

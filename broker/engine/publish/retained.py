@@ -7,22 +7,18 @@ cannot send to that queue or consume it.  A message leaves it when a newer one o
 asked for.
 
 Their bytes are charged to the queue's own address: a retained message must not fill the address that it belongs to.
-
-They are indexed by address in a trie of words.  A pattern walks it with a frontier, the nodes that its words so far
-lead to, so that each node is visited once per word; the rule for addresses with a `$` is that of `topics`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Final
 
-from broker.engine.model import topics
 from broker.engine.model.errors import RetainedFull
 from broker.engine.model.message import Message, RoutingType, size_of
 from broker.engine.model.names import RETAINED
+from broker.engine.publish.retained_index import RetainedIndex
 from broker.engine.queues import arrival
 from broker.engine.queues.address import Address
 from broker.engine.queues.queue import Queue
@@ -33,14 +29,6 @@ from store.record import RemovalReason
 
 _MULTICAST: Final = RoutingType.MULTICAST
 _ID: Final[Callable[[Message], int]] = attrgetter("id")
-
-
-@dataclass(slots=True, eq=False)
-class _Node:
-    """The addresses that begin with the same words."""
-
-    words: dict[str, _Node] = field(default_factory=dict)
-    message: Message | None = None
 
 
 class Retained:
@@ -56,7 +44,7 @@ class Retained:
         self.bytes = 0
         self.queue: Queue | None = None  # created when first needed
         self._state = state
-        self._root = _Node()
+        self._index = RetainedIndex(state.syntax)
         self._reported = False
         self._superseded: list[Message] = []
 
@@ -64,58 +52,16 @@ class Retained:
 
     def get(self, name: str) -> Message | None:
         """The retained message of an address."""
-        node = self._find(name)
-        return None if node is None or node.message is None or self._is_over(node.message) else node.message
+        message = self._index.get(name)
+        return None if message is None or self._is_over(message) else message
 
-    def match(self, pattern: str) -> list[Message]:
-        """The retained messages of all addresses that a pattern, or name, matches, oldest first."""
-        if not self._state.syntax.is_wildcard(pattern):
-            message = self.get(pattern)
-            return [] if message is None else [message]
-        messages = [node.message for node in self._reached(pattern) if node.message is not None]
-        return sorted((message for message in messages if not self._is_over(message)), key=_ID)
+    def search(self, pattern: str, below: int) -> Iterator[Message | None]:
+        """See `RetainedIndex.search`."""
+        for message in self._index.search(pattern, below):
+            yield None if message is None or self._is_over(message) else message
 
     def _is_over(self, message: Message) -> bool:
         return 0 < message.header.expiration <= self._state.now
-
-    def _find(self, name: str) -> _Node | None:
-        node: _Node | None = self._root
-        for word in self._state.syntax.words(name):
-            if node is None:
-                return None
-            node = node.words.get(word)
-        return node
-
-    def _reached(self, pattern: str) -> Iterable[_Node]:
-        syntax = self._state.syntax
-        frontier = {self._root: None}
-        for index, word in enumerate(syntax.words(pattern)):
-            if index and topics.is_hidden(word):
-                frontier.pop(self._root, None)  # though a `#` before it stood for no word, the pattern begins with it
-            if word == syntax.any_words:
-                frontier = self._below(frontier)
-            elif word == syntax.single_word:
-                frontier = {child: None for node in frontier for child in self._open(node)}
-            else:
-                frontier = {child: None for node in frontier if (child := node.words.get(word)) is not None}
-        return frontier
-
-    def _open(self, node: _Node) -> list[_Node]:
-        """The nodes that a wildcard leads to."""
-        if node is not self._root:
-            return list(node.words.values())
-        return [child for word, child in node.words.items() if not topics.is_hidden(word)]
-
-    def _below(self, frontier: dict[_Node, None]) -> dict[_Node, None]:
-        """These nodes and all below them."""
-        reached: dict[_Node, None] = {}
-        unseen = list(frontier)
-        while unseen:
-            node = unseen.pop()
-            if node not in reached:
-                reached[node] = None
-                unseen += self._open(node)
-        return reached
 
     # -- changes ---------------------------------------------------------------------------------------------------
 
@@ -134,9 +80,7 @@ class Retained:
         assert header.durable, "retained messages survive a restart"
         assert header.address == address.name, "the address is that of the message"
         arrival.check_admitted(self._state, address)
-        node = self._find(address.name)
-        old = None if node is None else node.message
-        self._check_room(message, old)
+        self._check_room(message, self._index.get(address.name))
         queue = self.queue
         if queue is None:
             home = registry.create_address(self._state, RETAINED, {_MULTICAST}, internal=True)
@@ -145,7 +89,7 @@ class Retained:
         arrival.reserve(self._state, [message], essential=False)
         arrival.keep(self._state, queue, message)
         queue.address.charge([message])
-        self._grow(address.name).message = message
+        old = self._index.put(message)
         self.messages += 1
         self.bytes += message.size
         if old is not None:
@@ -167,18 +111,17 @@ class Retained:
 
         Raises DiskFull, before anything changed: what clients clear must not use up the room that is for consumers.
         """
-        node = self._find(name)
-        if node is None or node.message is None:
+        message = self._index.get(name)
+        if message is None:
             return False
         assert self.queue is not None, "the message is on it"
-        message = node.message
         arrival.reserve_bytes(self._state, removal_bytes_of([message]), essential=True)
-        self._forget(message)
+        self._index.remove(message)
         self._discard(self.queue, message, RemovalReason.PURGED)
         return True
 
     def _discard(self, queue: Queue, message: Message, reason: RemovalReason) -> None:
-        """Remove a message that is no longer in the trie from the queue."""
+        """Remove a message that is no longer in the index from the queue."""
         arrival.unwatch(self._state, queue, [message])
         queue.backlog.discard(message)
         if reason is RemovalReason.PURGED:
@@ -200,34 +143,8 @@ class Retained:
 
     def expired(self, message: Message) -> None:
         """Called when a message of the queue expires, just before it is removed."""
-        self._forget(message)
+        self._index.remove(message)
         self._settle(message)
-
-    # -- the trie --------------------------------------------------------------------------------------------------
-
-    def _grow(self, name: str) -> _Node:
-        node = self._root
-        for word in self._state.syntax.words(name):
-            child = node.words.get(word)
-            if child is None:
-                child = node.words[word] = _Node()
-            node = child
-        return node
-
-    def _forget(self, message: Message) -> None:
-        """Remove a message from the trie, and the nodes that only it needed."""
-        words = self._state.syntax.words(message.header.address)
-        path = [self._root]
-        for word in words:
-            path.append(path[-1].words[word])
-        assert path[-1].message is message, "the trie has every message of the queue"
-        path[-1].message = None
-        while words:
-            node = path.pop()
-            word = words.pop()
-            if node.message is not None or node.words:
-                break
-            del path[-1].words[word]
 
     # -- the queue -------------------------------------------------------------------------------------------------
 
@@ -246,16 +163,14 @@ class Retained:
         if queue is None:
             return
         self._own(queue)
-        for message in queue.backlog:
+        for message in sorted(queue.backlog, key=_ID):
             self._state.uncharge(message.header.address, message.size, 1)  # restoring the queue charged it
             queue.address.charge([message])
             self.messages += 1
             self.bytes += message.size
-            node = self._grow(message.header.address)
-            if node.message is not None:
-                self._superseded.append(min(node.message, message, key=_ID))
-                message = max(node.message, message, key=_ID)
-            node.message = message
+            old = self._index.put(message)
+            if old is not None:
+                self._superseded.append(old)
 
     def settle_restored(self) -> None:
         """Remove messages that are not the last of their address.  The journal must be running."""

@@ -1,27 +1,29 @@
-"""Sends retained messages to new subscriptions through their queues, some each tick, so that 100,000 delay no client.
+"""Sends retained messages to new subscriptions through their queues, in steps, so that 100,000 delay no client.
 
-All subscriptions wait in one line.  A message that is replaced or cleared before its turn is not sent: the subscription
-gets its replacement when that is published.
+Clients take turns, and each client's subscriptions get theirs one after the other.  A message that is replaced or
+cleared before its turn is not sent: the subscription gets its replacement when that is published.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from broker.engine.client_sessions.client import ClientSubscription
+from broker.engine.client_sessions.client import Client, ClientSubscription
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Message, MessageHeader, RoutingType
 from broker.engine.publish import publish
 from broker.engine.publish.retained import Retained
 from broker.engine.publish.send import Send
-from broker.engine.queues.consumer import Consumer
+from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
+from broker.engine.queues.steps import LongWork
 from broker.engine.routing import destinations
 
-_ALARM: Final = "retained"
+#: What it costs to send a message, and to look at some that are not sent, in microseconds.
+SENT_COST: Final = 100
+LOOKED_COST: Final = 200
 
 #: Makes the head of a subscription's copy of a retained message, and says whether the copy is durable.
 CopyHead = Callable[[bytes], tuple[bytes, bool]]
@@ -29,62 +31,81 @@ Unsent = Callable[[EngineError], None]
 
 
 @dataclass(slots=True, eq=False)
-class _Waiting:
-    """A subscription in the line; `unsent` is called if one of its messages is refused, and no more are sent."""
+class _Feed:
+    """What a subscription is to be sent: what is retained and older than `below`."""
 
-    consumer: Consumer
-    messages: deque[Message]
+    below: int
     copy_head: CopyHead
     unsent: Unsent
 
 
+#: The subscriptions of one client that are not done, in the order of their turns.
+_Feeds = dict[ClientSubscription, _Feed]
+
+
 class RetainedFeed:
-    """The line of subscriptions waiting for retained messages, of which `retained_step_max` are sent in a tick."""
+    """The subscriptions that are still to be sent retained messages."""
 
     def __init__(self, state: State, retained: Retained) -> None:
         self._state = state
         self._retained = retained
-        self._line: deque[_Waiting] = deque()
+        self._feeds: dict[Client, _Feeds] = {}
 
-    def __bool__(self) -> bool:
-        """Whether there is something left to send."""
-        return bool(self._line)
+    def __len__(self) -> int:
+        """How many subscriptions are not done."""
+        return sum([len(feeds) for feeds in self._feeds.values()])
 
-    def add(self, subscription: ClientSubscription, copy_head: CopyHead, unsent: Unsent) -> None:
-        """Send a new subscription the retained messages that match it, from the end of this tick on.
+    def begin(self, subscription: ClientSubscription, copy_head: CopyHead, unsent: Unsent) -> None:
+        """Send a subscription the retained messages that match it; from the first one, if it is being sent them.
 
-        A borrowed queue gets none: it is not the subscription's own.
+        `unsent` is called if one of them is refused, and no more are sent.  A borrowed queue gets none: it is not the
+        subscription's own.
         """
-        messages = () if subscription.borrowed else self._retained.match(subscription.pattern)
-        if messages:
-            assert subscription.consumer is not None, "a new subscription has a consumer"
-            self._line.append(_Waiting(subscription.consumer, deque(messages), copy_head, unsent))
-            self._state.alarms.at(_ALARM, self._state.now, self._send)
-
-    def _send(self) -> None:
-        """Send some messages, to each subscription in turn."""
-        left = self._state.limits.retained_step_max
-        while self._line and left > 0:
-            waiting = self._line.popleft()
-            part = min(left, len(waiting.messages))
-            left -= part
-            try:
-                while part and not waiting.consumer.closed:
-                    part -= 1
-                    self._publish(waiting, waiting.messages.popleft())
-            except EngineError as error:
-                waiting.unsent(error)
-                continue
-            if waiting.messages and not waiting.consumer.closed:
-                self._line.append(waiting)
-        if self._line:
-            self._state.alarms.at(_ALARM, self._state.now, self._send)
-
-    def _publish(self, waiting: _Waiting, message: Message) -> None:
-        state, header, queue = self._state, message.header, waiting.consumer.queue
-        if self._retained.get(header.address) is not message:
+        if subscription.borrowed:
             return
-        head, durable = waiting.copy_head(message.head)
+        client, feed = subscription.client, _Feed(self._state.journal.next_id, copy_head, unsent)
+        feeds = self._feeds.get(client)
+        if feeds is not None:
+            feeds.pop(subscription, None)
+            feeds[subscription] = feed
+            return
+        self._feeds[client] = feeds = {subscription: feed}
+        self._state.steps.begin(("retained", client), self._send_all(client, feeds))
+
+    def stop(self, subscription: ClientSubscription) -> None:
+        """Send a subscription no more; no effect if it is done."""
+        feeds = self._feeds.get(subscription.client)
+        if feeds is not None:
+            feeds.pop(subscription, None)
+
+    def _send_all(self, client: Client, feeds: _Feeds) -> LongWork:
+        try:
+            while feeds:
+                subscription, feed = next(iter(feeds.items()))
+                yield from self._send(feeds, subscription, feed)
+                if feeds.get(subscription) is feed:
+                    del feeds[subscription]
+        finally:
+            del self._feeds[client]
+
+    def _send(self, feeds: _Feeds, subscription: ClientSubscription, feed: _Feed) -> LongWork:
+        for message in self._retained.search(subscription.pattern, feed.below):
+            consumer = subscription.attached
+            if consumer is None or feeds.get(subscription) is not feed:
+                return
+            if message is None:
+                yield LOOKED_COST
+                continue
+            try:
+                self._publish(consumer.queue, message, feed.copy_head)
+            except EngineError as error:
+                feed.unsent(error)
+                return
+            yield SENT_COST
+
+    def _publish(self, queue: Queue, message: Message, copy_head: CopyHead) -> None:
+        state, header = self._state, message.header
+        head, durable = copy_head(message.head)
         copy = MessageHeader(
             header.address,
             header.format,

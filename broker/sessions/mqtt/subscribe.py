@@ -225,7 +225,7 @@ class Subscriptions:
         def unsent(error: EngineError) -> None:
             self._engine.report("mqtt.retained_unsent", client=self._client.id, filter=text, error=str(error))
 
-        self._engine.retained_feed.add(self._by_filter[text], _retained_copy, unsent)
+        self._engine.retained_feed.begin(self._by_filter[text], _retained_copy, unsent)
 
     # -- unsubscribing ---------------------------------------------------------------------------------------------
 
@@ -251,6 +251,7 @@ class Subscriptions:
 
         Other clients that share it get the parked messages, and those in flight except QoS 2 [MQTT-4.8.2-5].
         """
+        self._engine.retained_feed.stop(subscription)
         deliveries, consumer = self._deliveries, subscription.attached
         finishing = False
         if consumer is not None and subscription.shared:
@@ -287,6 +288,7 @@ class Subscriptions:
         elif consumer is not None and subscription.shared:
             deliveries.give_back_at_least_once(consumer)
         if consumer is not None and not subscription.stays:
+            self._engine.retained_feed.stop(subscription)
             deliveries.remove(consumer)
         self._engine.subscriptions.disconnected(subscription)
 

@@ -32,7 +32,9 @@ def retain(bench: Bench, name: str, body: bytes, **more: Any) -> Message:
 
 
 def matched(bench: Bench, pattern: str) -> list[bytes]:
-    return [body_of(message) for message in bench.engine.retained.match(pattern)]
+    """What a subscription to a pattern would be sent."""
+    found = bench.engine.retained.search(pattern, bench.engine.journal.next_id)
+    return [body_of(message) for message in found if message is not None]
 
 
 def check(bench: Bench) -> None:

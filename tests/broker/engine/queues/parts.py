@@ -11,8 +11,8 @@ from broker.sessions.stomp.format import StompFormat
 FORMAT = StompFormat()
 
 
-def message(id: int, priority: int = 4, body: bytes = b"") -> Message:
-    made = Message(MessageHeader("a", FORMAT, priority=priority), b"", body)
+def message(id: int, priority: int = 4, body: bytes = b"", *, address: str = "a") -> Message:
+    made = Message(MessageHeader(address, FORMAT, priority=priority), b"", body)
     made.id = id
     return made
 

@@ -2,26 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
-from protocols.mqtt.codes import PacketType
-from protocols.mqtt.properties import SESSION_EXPIRY_INTERVAL
+from broker.engine.publish import retained_feed, retained_index
+from broker.engine.queues.steps import BUDGET
+from protocols.mqtt.codes import V5, PacketType
+from protocols.mqtt.encode import PublishHead
+from protocols.mqtt.packets import Subscribe, Subscription
+from protocols.mqtt.properties import RECEIVE_MAXIMUM, SESSION_EXPIRY_INTERVAL
 from store import decode
 from tests.simulation.world import journal_records
-from tests.support.mqtt_client import MqttClient
+from tests.support.mqtt_client import MqttClient, topic_filter, wish
 from tests.support.mqtt_world import FOR_EVER, SimWorld
 from tests.support.sim_broker import configured
 
 
 @pytest.fixture
-def world() -> SimWorld:
-    """Seven retained messages, two of which go out in a tick."""
+def world(monkeypatch: pytest.MonkeyPatch) -> SimWorld:
+    """Seven retained messages, two of which go out in a tick, and another one in the first."""
+    monkeypatch.setattr(retained_feed, "SENT_COST", BUDGET // 2)
     sim = SimWorld(configured())
-    sim.broker.engine.limits.retained_step_max = 2
     producer = sim.connect("producer")
     for n in range(7):
         producer.publish(f"t/{n}", b"%d" % n, qos=1, retain=True)
     return sim
+
+
+class Sending:
+    """What is fed in each tick."""
+
+    def __init__(self, world: SimWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ticks: list[int] = []  # messages in each
+        self.then: dict[
+            int, Callable[[], object]
+        ] = {}  # what is done between two ticks, after so many messages at least
+        self._publish = world.broker.engine.retained_feed._publish
+        self._end = world.broker.parts.tick.end
+        self._sent = 0
+        monkeypatch.setattr(world.broker.engine.retained_feed, "_publish", self._count)
+        monkeypatch.setattr(world.broker.parts.tick, "end", self._between)
+
+    def _count(self, *of: Any) -> None:
+        self._sent += 1
+        self._publish(*of)
+
+    def _between(self) -> None:
+        self._end()
+        if self._sent:
+            self.ticks.append(self._sent)
+            self._sent = 0
+            for number in [number for number in self.then if number <= sum(self.ticks)]:
+                self.then.pop(number)()
+
+
+@pytest.fixture
+def sending(world: SimWorld, monkeypatch: pytest.MonkeyPatch) -> Sending:
+    """What the world sends."""
+    return Sending(world, monkeypatch)
 
 
 def payloads(client: MqttClient) -> list[bytes]:
@@ -32,29 +72,56 @@ def dropped(sim: SimWorld) -> list[object]:
     return [record for record in journal_records(sim.broker) if isinstance(record, decode.Dropped)]
 
 
-def test_they_come_in_order_over_several_ticks(world: SimWorld) -> None:
-    client, tick = world.connect("c"), world.broker.parts.tick
-    before = tick.ended
+def test_they_come_in_order_over_several_ticks(world: SimWorld, sending: Sending) -> None:
+    client = world.connect("c")
     client.subscribe("t/1", qos=1)
-    one = tick.ended - before
     assert payloads(client) == [b"1"]
+    assert sending.ticks == [1]
     client.subscribe("t/#", qos=1)
     assert payloads(client) == [b"%d" % n for n in range(7)]
-    assert tick.ended - before >= 2 * one + 3
+    assert sending.ticks == [1, 3, 2, 2]
 
 
-def test_what_is_replaced_meanwhile_comes_once_and_new(world: SimWorld) -> None:
+def test_a_thousand_filters_wait_without_a_list_of_their_messages(
+    world: SimWorld, sending: Sending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One search is under way for each client, however many filters it has sent and however often."""
+    client, index = world.connect("c"), world.broker.engine.retained._index
+    monkeypatch.setattr(retained_index, "WALKED_MAX", 0)
+    waiting: list[tuple[int, int]] = []
+
+    def look() -> None:
+        standing = sum(map(len, index._searches.values()))
+        waiting.append((len(world.broker.engine.retained_feed), standing))
+
+    sending.then = {n: look for n in range(1, 8)}
+    filters = ["#", "+/#", "t/#", "+/+", "t/+", *[f"{'+/' * n}x" for n in range(2, 100)]]
+    client.subscribe(*filters, qos=1)
+    assert max(waiting) == (len(filters), 1)
+    assert payloads(client) == [b"%d" % n for n in range(7)] * 5
+    assert sending.ticks == [3] + [2] * 16
+    assert not index._searches
+
+
+def test_clients_take_turns(world: SimWorld, sending: Sending) -> None:
+    """One that asks for everything does not hold up one that asks for a single topic."""
+    greedy, modest = world.connect("greedy"), world.connect("modest")
+    done: list[int] = []
+    sending.then = {1: lambda: modest.subscribe("t/1"), 5: lambda: done.append(len(modest.take()))}
+    greedy.subscribe("t/#", "#")
+    assert done == [1]
+    assert len(payloads(greedy)) == 14
+
+
+def test_what_is_replaced_meanwhile_comes_once_and_new(world: SimWorld, sending: Sending) -> None:
     client, producer = world.connect("c"), world.connect("p")
-    feed = world.broker.engine.retained_feed
-    send = feed._send
 
     def replaced() -> None:
-        feed._send = send  # type: ignore[method-assign]
-        send()
-        producer.publish("t/5", b"new", retain=True)
-        producer.publish("t/6", b"", retain=True)
+        for topic, payload in (("t/5", b"new"), ("t/6", b"")):
+            producer.codec.send_publish(PublishHead(V5, topic, retain=True), [payload])
+        producer.settle()
 
-    feed._send = replaced  # type: ignore[method-assign]
+    sending.then[2] = replaced
     client.subscribe("t/#", qos=1)
     got = payloads(client)
     assert got.count(b"new") == 1
@@ -63,11 +130,73 @@ def test_what_is_replaced_meanwhile_comes_once_and_new(world: SimWorld) -> None:
     assert sorted(got)[:6] == [b"", b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_who_unsubscribes_meanwhile_gets_no_more(world: SimWorld) -> None:
-    client = world.subscriber("c", "t/#", "t/+", qos=0)
-    client.unsubscribe("t/#", "t/+")
-    client.take()
+def test_who_unsubscribes_meanwhile_gets_no_more(world: SimWorld, sending: Sending) -> None:
+    client = world.connect("c")
+    sending.then[2] = lambda: client.unsubscribe("t/#", "t/+")
+    client.subscribe("t/#", "t/+", qos=0)
+    assert sending.ticks == [3]
     assert not world.broker.engine.retained_feed
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_who_subscribes_again_meanwhile_gets_them_from_the_first_one(
+    world: SimWorld, sending: Sending, qos: int
+) -> None:
+    client = world.connect("c")
+    sending.then[3] = lambda: client.send(Subscribe(2, [wish("t/#", 1)]))
+    client.send(Subscribe(1, [wish("t/#", qos)]))
+    assert payloads(client) == [b"%d" % n for n in (*range(3), *range(7))]
+
+
+def test_who_subscribes_again_without_them_gets_the_rest(world: SimWorld, sending: Sending) -> None:
+    """Also if the subscription gets another queue, as the QoS rises [MQTT-3.8.4-3]."""
+    client = world.connect("c", clean=False, expiry=FOR_EVER)
+    again = Subscription(topic_filter("t/#"), 1, retain_handling=2)
+    sending.then[3] = lambda: client.send(Subscribe(2, [again]))
+    client.send(Subscribe(1, [wish("t/#", 0)]))
+    assert [(publish.payload, publish.qos) for publish in client.take()][-4:] == [(b"%d" % n, 1) for n in range(3, 7)]
+
+
+def test_unsubscribed_with_messages_in_flight_and_subscribed_again(world: SimWorld, sending: Sending) -> None:
+    """The subscription that ended stays for what is in flight, but is sent no more."""
+    client = world.connect("c", clean=False, expiry=FOR_EVER, auto=False)
+
+    def again() -> None:
+        client.unsubscribe("t/#")
+        client.send(Subscribe(2, [Subscription(topic_filter("t/#"), 1, retain_handling=2)]))
+
+    sending.then[1] = again
+    client.send(Subscribe(1, [wish("t/#", 1)]))
+    assert sending.ticks == [3]
+    assert payloads(client)[:2] == [b"0", b"1"]
+
+
+def test_a_session_that_returns_has_them_all(world: SimWorld, sending: Sending) -> None:
+    """Those of QoS 1 go on to its queue while it is away; without acknowledgements they are sent again."""
+    client = world.connect("c", clean=False, expiry=FOR_EVER, auto=False)
+    sending.then[3] = client.drop
+    client.send(Subscribe(1, [wish("t/#", 1)]))
+    assert sending.ticks == [3, 2, 2]
+    client = world.connect("c", clean=False, expiry=FOR_EVER)
+    assert payloads(client) == [b"%d" % n for n in range(7)]
+
+
+def test_at_most_once_they_end_with_the_connection(world: SimWorld, sending: Sending) -> None:
+    client = world.connect("c", clean=False, expiry=FOR_EVER)
+    sending.then[3] = client.drop
+    client.send(Subscribe(1, [wish("t/#", 0)]))
+    assert sending.ticks == [3]
+    assert not payloads(world.connect("c", clean=False, expiry=FOR_EVER))
+
+
+def test_a_client_that_does_not_read_costs_the_others_nothing(world: SimWorld, sending: Sending) -> None:
+    """Its messages wait on its queue, which has the limits of every queue."""
+    client = world.connect("c", properties=[(RECEIVE_MAXIMUM, 1)], auto=False)
+    client.subscribe("t/#", qos=1)
+    assert len(client.take()) == 1
+    assert sending.ticks == [3, 2, 2]
+    other = world.subscriber("other", "t/6", qos=1)
+    assert payloads(other) == [b"6"]
 
 
 def test_a_full_address_refuses_what_is_retained_and_the_log_says_so() -> None:
