@@ -29,9 +29,17 @@ _ULONG_MAX: Final = 2**64 - 1
 
 _READERS: Final[dict[str, Callable[[str], MessageId]]] = {
     _BINARY: bytes.fromhex,
-    _ULONG: lambda text: ULong(min(int(text), _ULONG_MAX)),
+    _ULONG: lambda text: _ulong(text),
     _UUID: UUID,
 }
+
+
+def _ulong(text: str) -> ULong:
+    """Return the number of a text.  Raises ValueError if AMQP has no such ulong."""
+    number = int(text)
+    if not 0 <= number <= _ULONG_MAX:
+        raise ValueError(f"{number} is no ulong")
+    return ULong(number)
 
 
 def id_text(id: MessageId) -> str:
