@@ -114,7 +114,8 @@ def _settings_facts(answer: dict[str, Any]) -> dict[str, object]:
 def _disk_state(journal: dict[str, Any]) -> str:
     if not journal["accepting"]:
         return ", full"
-    return ", over its limit: producers wait" if journal["disk_full"] else ""
+    limit = journal.get("disk_limit") or "over its limit"  # an older broker does not say which
+    return f"; {limit}: producers wait" if journal["disk_full"] else ""
 
 
 @click.group()

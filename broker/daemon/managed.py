@@ -70,5 +70,5 @@ class Managed:
         if not self.broker.journal.accepting:
             return [*self.reasons, self.broker.journal.lacking]
         if disk.full:
-            return [*self.reasons, f"{disk.percent} % of the disk is used: producers wait"]
+            return [*self.reasons, f"{disk.unmet}: producers wait"]
         return list(self.reasons)

@@ -160,7 +160,9 @@ class Engine:
         self, space: Callable[[], tuple[int, int]], *, usage_max: int, free_min: int, period: int
     ) -> DiskWatch:
         """A watch over the journal's disk, to be started; see `DiskWatch`."""
-        return DiskWatch(self._state, space, usage_max=usage_max, free_min=free_min, period=period)
+        disk = self._state.usage.disk
+        disk.usage_max, disk.free_min = usage_max, free_min
+        return DiskWatch(self._state, space, period=period)
 
     def watch(self, watcher: Watcher) -> None:
         """Report created and deleted addresses and queues to a watcher."""

@@ -105,7 +105,7 @@ def check_room(state: State, address: Address) -> None:
     """Raises AddressFull if an address has no room for messages inserted or replayed."""
     disk = state.usage.disk
     if disk.full:
-        raise AddressFull(f"{disk.percent} % of the disk is used: messages are brought back only once it has room")
+        raise AddressFull(f"{disk.unmet}: messages are brought back only once it has room")
     pages = address.settings.address_full_policy is AddressFullPolicy.PAGE and not address.page_full
     if not pages and (address.full or state.usage.full):
         raise AddressFull(

@@ -16,16 +16,8 @@ from typing import Final
 
 from broker.engine.queues.removal import release, unblock
 from broker.engine.queues.state import State
-from broker.engine.queues.usage import Disk
 
 _ALARM: Final = "disk"
-
-
-def exceeded(disk: Disk, usage_max: int, free_min: int) -> bool:
-    """Whether the disk is beyond its limit: bytes that must be free (-1: not set), else percent used (-1: not set)."""
-    if free_min >= 0:
-        return disk.free_bytes < free_min
-    return 0 <= usage_max <= disk.percent
 
 
 @dataclass(slots=True, eq=False)
@@ -35,13 +27,12 @@ class DiskWatch:
     state: State
     space: Callable[[], tuple[int, int]]
     _: KW_ONLY
-    usage_max: int
-    free_min: int
     period: int
 
     def start(self) -> None:
         """Check now, and every `period` ms from now on.  Call within a tick."""
-        if self.usage_max < 0 and self.free_min < 0:
+        disk = self.state.usage.disk
+        if disk.usage_max < 0 and disk.free_min < 0:
             return
         self.look()
         if self.period > 0:
@@ -55,12 +46,12 @@ class DiskWatch:
         except OSError as error:  # the last result still holds; the journal notices whether the disk works
             self.state.report("disk.unseen", error=str(error))
             return
-        full = exceeded(disk, self.usage_max, self.free_min)
+        full = disk.exceeded
         if full is disk.full:
             return
         disk.full = full
         if full:
-            self.state.report("disk.full", percent=disk.percent, free=disk.free_bytes)
+            self.state.report("disk.full", percent=disk.percent, free=disk.free_bytes, limit=disk.unmet)
             return
         self.state.report("disk.room", percent=disk.percent, free=disk.free_bytes)
         unblock(self.state)

@@ -206,9 +206,7 @@ def check_admitted(state: State, address: Address) -> None:
         return
     if full or (policy is AddressFullPolicy.BLOCK and 0 <= threshold <= address.size_bytes):
         if state.usage.disk.full and not address.full:
-            raise AddressFull(
-                f"address {address.name} takes no messages: {state.usage.disk.percent} % of the disk is used"
-            )
+            raise AddressFull(f"address {address.name} takes no messages: {state.usage.disk.unmet}")
         raise AddressFull(
             f"address {address.name} is full: it holds {counted(address.size_messages, 'message')}"
             f" of {counted(address.size_bytes, 'byte')}"

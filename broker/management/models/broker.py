@@ -39,6 +39,7 @@ class JournalShown(Shown):
     slow_syncs: int
     disk_free_bytes: int
     disk_full: bool
+    disk_limit: str = Field(description="The limit of the disk that is not met, for which producers wait; empty: none.")
 
 
 class ReplicationShown(Shown):
@@ -166,7 +167,7 @@ def status(broker: Broker) -> Status:
 
 
 def _journal(broker: Broker) -> JournalShown:
-    journal, counters = broker.engine.journal, broker.counters
+    journal, counters, disk = broker.engine.journal, broker.counters, broker.engine.usage.disk
     return model_of(
         JournalShown,
         journal,
@@ -174,7 +175,8 @@ def _journal(broker: Broker) -> JournalShown:
         segments=len(journal.space.segments),
         written_bytes=counters.bytes,
         disk_free_bytes=disk_usage(broker.data_directory).free,
-        disk_full=broker.engine.usage.disk.full,
+        disk_full=disk.full,
+        disk_limit=disk.unmet if disk.full else "",
     )
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from broker.engine.model.errors import AddressFull
-from broker.engine.operators.disk import exceeded
 from broker.engine.queues.usage import Disk
 from tests.broker.engine.engine_harness import Bench, Producing
 from tests.simulation.world import check_accounts, check_counters, small
@@ -51,9 +50,24 @@ def is_read(client: SimClient) -> bool:
     ],
 )
 def test_the_limit(used: int, free: int, usage_max: int, free_min: int, full: bool) -> None:
-    disk = Disk()
+    disk = Disk(usage_max=usage_max, free_min=free_min)
     disk.used_bytes, disk.free_bytes = used, free
-    assert exceeded(disk, usage_max, free_min) is full
+    assert disk.exceeded is full
+
+
+def test_the_limit_that_is_not_met_is_told() -> None:
+    """49 % used says nothing to somebody whose limit is on free bytes."""
+    files = SimFiles(capacity=CAPACITY)
+    bench = Bench(running=watched(files, {"match": "f", "address-full-policy": "FAIL"}, min_disk_free=6 << 20))
+    fill(files, 49)
+    bench.broker.advance(PERIOD)
+    free = CAPACITY - files.used()
+    unmet = f"the disk has {free:,} bytes free, min-disk-free is 6291456"
+    (told,) = bench.broker.reported("disk.full")
+    assert (told["limit"], told["free"]) == (unmet, free)
+    with pytest.raises(AddressFull, match=f"address f takes no messages: {unmet}"):
+        bench.send("f", b"2")
+    bench.run()
 
 
 def test_block_stops_producers_until_a_look_finds_room_while_consumers_go_on() -> None:
@@ -96,7 +110,7 @@ def test_fail_and_drop_refuse_everything_durable_or_not() -> None:
     fill(files, 50)
     bench.broker.advance(PERIOD)
     for durable in (True, False):
-        with pytest.raises(AddressFull, match="address f takes no messages: 50 % of the disk is used"):
+        with pytest.raises(AddressFull, match="no messages: 50 % of the disk is used, max-disk-usage is 50 %"):
             bench.send("f", b"2", durable=durable)
         bench.run()
         bench.sent("d", b"2", durable=durable)
