@@ -11,7 +11,6 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from ipaddress import ip_address
 from typing import Any, Final
@@ -29,6 +28,7 @@ from broker.management.limits import Limits
 from broker.management.ports import Broker
 from broker.management.problems import problem
 from broker.management.shared import Shared
+from broker.net.binding import bind
 from broker.net.handshake import shake
 from broker.net.secure_server import SecureServer
 from broker.net.tasks import supervised
@@ -233,7 +233,7 @@ class HttpServer:
 
     async def start(self, host: str, port: int) -> list[tuple[str, int]]:
         """Listen, and return the addresses bound (port 0 picks a port).  Raises OSError."""
-        self._sockets = await _bind(host, port)
+        self._sockets = await bind(host, port, BACKLOG)
         bound = [(str(s.getsockname()[0]), int(s.getsockname()[1])) for s in self._sockets]
         local = all(ip_address(address.partition("%")[0]).is_loopback for address, _ in bound)
         names = self._allowed_hosts
@@ -320,19 +320,3 @@ class HttpServer:
         if server is not None:
             await server.shutdown(self._sockets)
             self._sockets = []
-
-
-async def _bind(host: str, port: int) -> list[socket.socket]:
-    """A listening socket for each address of a host name."""
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    sockets: list[socket.socket] = []
-    try:
-        for family, _, _, _, address in dict.fromkeys(found):
-            sockets.append(socket.create_server(address[:2], family=family, backlog=BACKLOG))
-    except OSError:
-        for opened in sockets:
-            with suppress(OSError):
-                opened.close()
-        raise
-    return sockets

@@ -135,6 +135,17 @@ class Connection(asyncio.Protocol):
         self.session: Session | None = None
 
     @property
+    def leaving(self) -> bool:
+        """Whether it is about to end: the peer has said that it sends no more, or the session has ended."""
+        return self._ended or bool(self._closing_since) or self._transport is None
+
+    @property
+    def fileno(self) -> int:
+        """The number of its socket; -1: it has none any more."""
+        transport = self._transport
+        return -1 if transport is None else transport.get_extra_info("socket").fileno()
+
+    @property
     def remote(self) -> str:
         """The peer's address and port."""
         return self.peer.remote

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 import ssl
 from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 from broker.engine.model.report import Report
+from broker.net.binding import hosts_of
 from broker.net.connection import Connection, Origin, Ticking
 from broker.net.handshake import Handshake
 from broker.net.secure_server import SecureServer
@@ -23,6 +25,9 @@ CHECK_PERIOD_MS: Final = 250
 
 #: Connections checked together: some 0.1 ms.
 CHECKED_AT_ONCE: Final = 256
+
+#: Connections whose sockets may be looked at for each millisecond that passes: less than a tenth of a core.
+LOOKED_AT_PER_MS: Final = 100
 
 #: Connections that the kernel may queue; TCP of the peers retries those beyond it.
 BACKLOG: Final = 1_024
@@ -65,6 +70,8 @@ class Listener(Origin):
         self._served = served
         self._make_session = make_session
         self._connections_max = connections_max
+        self._hung_up: set[Connection] = set()
+        self._looked_at = 0
         self._total = total
         self._total_max = total_max
         self._server: asyncio.Server | None = None
@@ -76,7 +83,7 @@ class Listener(Origin):
         loop = asyncio.get_running_loop()
         if self._context is None:
             self._server = await loop.create_server(
-                lambda: Connection(self, self.tick), host or None, port, backlog=BACKLOG
+                lambda: Connection(self, self.tick), hosts_of(host), port, backlog=BACKLOG
             )
             return [socket.getsockname()[:2] for socket in self._server.sockets]
         self._secure = SecureServer(self._shake, lambda error: self.report("connection.unaccepted", error=str(error)))
@@ -124,9 +131,32 @@ class Listener(Origin):
             connection.congestion_changed()
         return True
 
+    def _allowed_reached(self) -> bool:
+        """Whether `connections-allowed` are there, without those whose peers have hung up.
+
+        A client that connects again at once may be accepted before the end of its old connection is read.  Sockets are
+        looked at for this only at the limit, and the more there are the more seldom, whatever strangers do.
+        """
+        most = self._connections_max
+        if not 0 <= most <= self.count:
+            return False
+        now = self.monotonic_ms()
+        if now - self._looked_at >= self.count // LOOKED_AT_PER_MS:
+            self._looked_at = now
+            self._hung_up = {each for each in self.connections if each.leaving} | self._silently_gone()
+        return most <= self.count - len(self._hung_up)
+
+    def _silently_gone(self) -> set[Connection]:
+        """The connections whose peers have closed, which the event loop has not read yet."""
+        poll, by_number = select.poll(), {each.fileno: each for each in self.connections}
+        by_number.pop(-1, None)
+        for number in by_number:
+            poll.register(number, select.POLLRDHUP)
+        return {by_number[number] for number, _ in poll.poll(0)}
+
     def _may_connect(self, remote: str, origin: str) -> bool:
         most = self._connections_max
-        full = 0 <= most <= self.count or self._total() >= self._total_max
+        full = self._allowed_reached() or self._total() >= self._total_max
         crowded = 0 <= self._origin_max <= self._origins.get(block(origin), 0)
         if self._open and not full and not crowded:
             return True
@@ -149,6 +179,7 @@ class Listener(Origin):
 
     def forget(self, connection: Connection) -> None:
         """Note that a connection has ended."""
+        self._hung_up.discard(connection)
         if self.connections.pop(connection, connection) is None:
             self._departed(connection.peer.origin)
             self._left(connection.peer)

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
+from broker.net.binding import bind
 from broker.net.tasks import supervised
 
 #: Seconds to wait when a socket cannot be accepted.
@@ -28,16 +29,7 @@ class SecureServer:
 
     async def open(self, host: str, port: int, backlog: int) -> list[tuple[str, int]]:
         """Listen, and return the addresses bound.  Raises OSError."""
-        loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        try:
-            for family, _, _, _, address in dict.fromkeys(found):
-                listening = socket.create_server(address[:2], family=family, backlog=backlog)
-                self._sockets.append(listening)
-        except OSError:
-            self.close()
-            raise
-        self.serve(self._sockets)
+        self.serve(await bind(host, port, backlog))
         return [listening.getsockname()[:2] for listening in self._sockets]
 
     def serve(self, sockets: list[socket.socket]) -> None:
