@@ -10,7 +10,7 @@ from typing import Final
 _IPV4: Final = "0.0.0.0"
 
 
-def hosts_of(host: str) -> list[str | None]:
+def hosts_of(host: str) -> list[str]:
     """The hosts to listen on: `::` is all addresses of this machine, IPv4 ones too; an empty host as well.
 
     IPv4 has a socket of its own, so that its peers are known by their own addresses, not by IPv6's form of them.
@@ -18,7 +18,7 @@ def hosts_of(host: str) -> list[str | None]:
     try:
         address = ip_address(host)
     except ValueError:
-        return [host or None]
+        return [host]
     return [host, _IPV4] if isinstance(address, IPv6Address) and address.is_unspecified else [host]
 
 
@@ -28,7 +28,7 @@ async def bind(host: str, port: int, backlog: int) -> list[socket.socket]:
     sockets: list[socket.socket] = []
     try:
         for each in hosts_of(host):
-            found = await loop.getaddrinfo(each, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            found = await loop.getaddrinfo(each or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             for family, _, _, _, address in dict.fromkeys(found):
                 sockets.append(socket.create_server(address[:2], family=family, backlog=backlog))
     except OSError:

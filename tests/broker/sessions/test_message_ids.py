@@ -48,6 +48,8 @@ def test_every_text_can_be_rendered(text: str) -> None:
     sent = Properties(message_id=id_of(text), correlation_id=id_of(text))
     read = decode_composite(sent.encode())[0]
     assert isinstance(read, Properties)
+    assert read.message_id is not None
+    assert read.correlation_id is not None
     assert (id_text(read.message_id), id_text(read.correlation_id)) == (text, text)
 
 
