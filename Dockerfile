@@ -57,8 +57,9 @@ WORKDIR /var/lib/bartleby
 VOLUME ["/var/lib/bartleby"]
 EXPOSE 61613 5672 1883 8161
 STOPSIGNAL SIGTERM
-# Recovering a large journal takes a while: meanwhile the container is starting, not unhealthy.
+# Recovering a large journal takes a while: meanwhile the container is starting, not unhealthy.  A standby is healthy
+# although it is not ready, and so is a broker with a full disk: a restart would help neither.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=5m --retries=3 \
-    CMD ["bartleby", "status"]
+    CMD ["bartleby", "status", "--alive"]
 ENTRYPOINT ["bartleby"]
 CMD ["run", "--listen", "stomp=0.0.0.0:61613", "--listen", "amqp=0.0.0.0:5672", "--listen", "mqtt=0.0.0.0:1883"]

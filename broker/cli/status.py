@@ -37,10 +37,17 @@ _COUNTS: Final = ("messages", "ready", "paged", "scheduled", "delivering", "cons
 
 
 @click.command()
+@click.option(
+    "--alive", is_flag=True, help="Only ask whether it is alive, as health checks do: a standby is, and a full one."
+)
 @call_options
-def status(output: OutputFormat, **where: Any) -> None:
-    """Show the running broker; exit status 1 if it is not ready."""
-    answer = connect(**where).get("/api/v1/status")
+def status(output: OutputFormat, alive: bool, **where: Any) -> None:
+    """Show the running broker; exit status 1 if it is not ready, with --alive only if it has to be restarted."""
+    remote = connect(**where)
+    if alive:
+        click.echo(remote.get_bytes("/livez").decode("utf-8", "replace").strip())
+        return
+    answer = remote.get("/api/v1/status")
     if output == "json":
         print_json(answer)
     else:

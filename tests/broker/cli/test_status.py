@@ -52,6 +52,12 @@ async def test_status_of_a_broker_that_is_not_ready_is_1(broker: TestBroker, ope
     assert "broker" in result.stdout
 
 
+async def test_a_broker_that_is_not_ready_is_alive(broker: TestBroker, operator: Operator) -> None:
+    broker.reasons = ["the disk is full"]
+    result = await operator.run("status", "--alive")
+    assert (result.exit_code, result.stdout) == (0, "ok\n")
+
+
 async def test_status_says_where_dead_messages_are_removed(broker: TestBroker, operator: Operator) -> None:
     assert "no dead-letter address" not in (await operator.run("status")).stdout
     broker.set_settings(
