@@ -435,14 +435,15 @@ EVENTS: Final[dict[str, Event]] = {
     ),
     "reload.undeclared": Event(
         "error",
-        "A queue or divert of a changed configuration could not be created as written; the others were.",
+        "A queue or divert of the configuration could not be created as written, at a reload or when a broker of a pair"
+        " took over; the others were.",
         "Correct the queue or divert that the line names, and reload again.",
     ),
     "replication.claimed": Event("info", "Only this broker can now write the journal; it reads the rest of it."),
     "replication.disabled": Event(
         "error",
-        "This standby cannot take over: a file that its configuration names is unusable.",
-        "Correct the file that the line names; the standby looks at it again every 2 seconds.",
+        "This standby cannot take over: a file that its configuration names is unusable, or a port is taken.",
+        "Correct the file, or free the port, that the line names; the standby looks again every 2 seconds.",
     ),
     "replication.goes_on": Event("info", "The database of the journal answers again: producers continue."),
     "replication.handing_over": Event(
@@ -465,6 +466,12 @@ EVENTS: Final[dict[str, Event]] = {
         "A query to the database of the journal failed; it is repeated.",
         "Read the database's message; check the database, its standby and the network.",
         limited=True,
+    ),
+    "replication.unseen": Event(
+        "warning",
+        "The broker may not see which database server confirms its commits: it would not notice that a backup under the"
+        " name of a standby did.",
+        "GRANT pg_read_all_stats TO the user of the dsn.",
     ),
     "retained.full": Event(
         "warning",

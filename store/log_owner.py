@@ -44,6 +44,8 @@ class LogOwner:
         self.end = Place(0, 0)
         #: Since when a change has been under way (`monotonic`), None: none is.
         self.waiting_since: float | None = None
+        #: Why the change under way has not succeeded yet; empty: nothing has failed.
+        self.trouble = ""
         self._database = database
         self._monotonic = monotonic
         self._wait = wait
@@ -96,6 +98,7 @@ class LogOwner:
             self._repeat(do, end, patient=patient)
         finally:
             self.waiting_since = None
+            self.trouble = ""
         self.end = end or self.end
 
     def _repeat(self, do: Callable[[], bool], end: Place | None, *, patient: bool) -> None:
@@ -106,17 +109,21 @@ class LogOwner:
                 if do() or (doubtful and end is not None and self._database.confirm(self.epoch, end)):
                     return
                 self._check_owned()
-                self._on_trouble("a standby took over, and lacks the last change")
+                self._tell("a standby took over, and lacks the last change")
             except Doubtful as trouble:
                 doubtful = True
-                self._on_trouble(str(trouble))
+                self._tell(str(trouble))
             except Unavailable as trouble:
                 if not patient:
                     raise
-                self._on_trouble(str(trouble))
+                self._tell(str(trouble))
             if self._over():
                 raise LogUnknown("the database did not answer while the lease lasted")
             self._wait()
+
+    def _tell(self, trouble: str) -> None:
+        self.trouble = trouble
+        self._on_trouble(trouble)
 
     def _check_owned(self) -> None:
         """Check that a refused change can be made after all: the log is as before it.  Raises LogFenced, LogFailed."""

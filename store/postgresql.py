@@ -10,13 +10,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from psycopg import errors, sql
-from psycopg.pq import ExecStatus, Format
+from psycopg.pq import Format
 
 from store.database import Chunk, Head, Lease, Row
 from store.errors import DatabaseUnfit
 from store.log import Place
 from store.postgresql_server import Connection, PostgresSettings, Server, error_text
 from store.segment import SEGMENT_HEADER_BYTES, decode_header
+from store.standbys import Standbys
 
 #: The layout of the tables.
 FORMAT: Final = 1
@@ -87,12 +88,17 @@ class Postgres(_OnServer):
         super().__init__(Server(settings))
         self._prepared: tuple[Connection, int] | None = None  # the connection with `_APPEND`, and the segment of that
 
+    @property
+    def standbys(self) -> Standbys:
+        """The standby servers that the last change has waited for."""
+        return self._server.standbys
+
     def check(self) -> None:
         """Check the server, and make missing tables.  Raises DatabaseUnfit, Unavailable, Doubtful, LogFailed."""
         with self._server.connected() as connection:
             unfit = self._server.unfit(connection)
-            if unfit:
-                raise DatabaseUnfit(unfit)
+            if unfit is not None:
+                raise DatabaseUnfit(unfit.why)
             schema = self._server.settings.schema
             try:
                 self._make_tables(connection)
@@ -175,8 +181,7 @@ class Postgres(_OnServer):
         """Prepare `_APPEND` for a segment.  A connection has it for one segment only, not the plans of all."""
         if self._prepared == (connection, segment):
             return
-        if self._prepared is not None and self._prepared[0] is connection:
-            connection.execute(b"DEALLOCATE " + _APPEND)
+        again = self._prepared is not None and self._prepared[0] is connection
         self._prepared = None
         query = self._server.query(
             "WITH moved AS (UPDATE {schema}.head SET at = $1::bigint, replicated_segment = segment, replicated_at = at,"
@@ -186,9 +191,7 @@ class Postgres(_OnServer):
             " SELECT $5::bigint, $3::bigint, $6::bytea, entries FROM moved",
             log=self._log(segment),
         )
-        result = connection.pgconn.prepare(_APPEND, query.as_bytes(connection))
-        if result.status != ExecStatus.COMMAND_OK:
-            raise errors.error_from_result(result)
+        self._server.prepare(connection, _APPEND, query.as_bytes(connection), again=again)
         self._prepared = connection, segment
 
     def begin(self, epoch: int, end: Place, segment: int, header: bytes) -> bool:

@@ -2,7 +2,8 @@
 
 A commit returns when a synchronous standby has the transaction (`synchronous_commit`, `synchronous_standby_names`).
 The server may end that wait early: with a warning if the statement is cancelled, and without one if no standby is named
-any more.  Both are checked after every change, and make it doubtful.
+any more.  What ended it may be a backup (see `standbys`).  All of these are checked after every change, and make it
+doubtful.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from psycopg.pq.abc import PGconn, PGresult
 
 from store.database import Doubtful, Unavailable
 from store.errors import DatabaseUnfit, LogFailed
+from store.standbys import STANDBYS, Standbys, doubt_about, judged
 
 #: By major version, the first minor version without this bug: shortly after its start a server could confirm commits
 #: without its standby (release notes of 15.13).  Older major versions are not supported; newer ones never had the bug.
@@ -59,9 +61,12 @@ _PASSING: Final = (
     errors.IoError,
 )
 
-#: Which standbys the server waits for at a commit.  The setting may change, even while a commit waits, so it is read
-#: after the commit has returned: the server's process sees a change before it ends the wait.
-_STANDBYS: Final = b"SELECT current_setting('synchronous_standby_names')"
+#: The prepared statement `STANDBYS`.  The setting may change, even while a commit waits, so it is read after the commit
+#: has returned: the server's process sees a change before it ends the wait.
+_STANDBYS: Final = b"standbys"
+
+#: What Patroni sets from a promotion until a standby has caught up.
+_ANYBODY: Final = "*"
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -92,15 +97,25 @@ def check_dsn(dsn: str) -> None:
         ) from None
 
 
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """Why the log must not be stored on a server; `passing`: it may be soon, without anybody's help."""
+
+    why: str
+    passing: bool = False
+
+
 class Server:
     """One connection, opened when it is needed.  With `lease_only` no change waits for a standby.
 
-    `fit`: whether the server has passed `unfit` once.
+    `fit`: whether the server has passed `unfit` once.  `standbys`: those that the last change has waited for.
     """
 
     def __init__(self, settings: PostgresSettings, *, lease_only: bool = False) -> None:
         self.settings = settings
         self.fit = False
+        self.standbys = Standbys()
+        self._told: tuple[bytes, bytes] = (b"", b"")  # what `standbys` was made from
         self._lease_only = lease_only
         self._connection: Connection | None = None
         self._warning = ""
@@ -155,49 +170,61 @@ class Server:
         connection.add_notice_handler(self._on_notice)
         connection.prepared_max = 20
         unfit = self.unfit(connection)
-        if unfit and self.fit:  # its settings have changed since, or it is another server
-            raise Unavailable(f"PostgreSQL: {unfit}")
-        if not unfit:
+        if unfit is not None and (self.fit or unfit.passing):  # its settings have changed, or it is another server
+            raise Unavailable(f"PostgreSQL: {unfit.why}")
+        if unfit is None:
             level = "local" if self._lease_only else self.settings.synchronous_commit
             wanted = _SESSION | {"synchronous_commit": level}
             connection.execute(_SET, ([*wanted], [*wanted.values()]))
+
+    def prepare(self, connection: Connection, name: bytes, statement: bytes, *, again: bool) -> None:
+        """Prepare the statement of `change_at_once`, for the first time on this connection or `again`."""
+        wanted = {name: statement}
+        if again:
+            connection.execute(b"DEALLOCATE " + name)
+        else:
+            wanted[_STANDBYS] = STANDBYS
+        for each, text in wanted.items():
+            prepared = connection.pgconn.prepare(each, text)
+            if prepared.status != ExecStatus.COMMAND_OK:
+                raise errors.error_from_result(prepared)
 
     def _on_notice(self, notice: psycopg.errors.Diagnostic) -> None:
         if notice.severity_nonlocalized == "WARNING":
             self._warning = notice.message_primary or "a warning"
 
-    def unfit(self, connection: Connection) -> str:
-        """Return why the log must not be stored on this server; empty if it may."""
+    def unfit(self, connection: Connection) -> Unfit | None:
+        """Return why the log must not be stored on this server; None if it may."""
         version = connection.info.server_version
         if version < VERSIONS_MIN.get(version // 10000, min(VERSIONS_MIN.values())):
             least = ", ".join(f"{each // 10000}.{each % 10000}" for each in VERSIONS_MIN.values())
-            return f"PostgreSQL {version // 10000}.{version % 10000} is too old: it must be {least}, or later"
+            return Unfit(f"PostgreSQL {version // 10000}.{version % 10000} is too old: it must be {least}, or later")
         fsync, level, names, process = self.one(
             connection,
             "SELECT current_setting('fsync'), current_setting('synchronous_commit'),"
             " current_setting('synchronous_standby_names'), pg_backend_pid()",
         )
         if process != connection.info.backend_pid:  # the settings for the lease might apply to the log
-            return (
+            return Unfit(
                 "a connection pooler is between the broker and the server, and may share the broker's sessions with"
                 " other clients: name the server itself in the dsn"
             )
         if fsync != "on":
-            return "the server's fsync is off, so it may lose what it has committed: set fsync = on"
+            return Unfit("the server's fsync is off, so it may lose what it has committed: set fsync = on")
         if self.settings.single_copy:
             if level == "off":
-                return "synchronous_commit is off, so commits may be lost in a crash: set it to on"
-            return ""
-        if not names:
-            return (
-                "the server has no synchronous standby: set synchronous_standby_names, on the standby too, which may be"
-                " promoted; or say in the broker's configuration that one copy is enough:"
-                " journal.postgresql.single-copy = true"
-            )
+                return Unfit("synchronous_commit is off, so commits may be lost in a crash: set it to on")
+            return None
+        if self._lease_only:
+            return None
+        doubt = doubt_about(names)
+        if doubt:
+            one_copy = "" if names else "; or accept one copy in the broker's configuration: single-copy = true"
+            return Unfit(f"{doubt}{one_copy}", passing=names == _ANYBODY)
         asked = self.settings.synchronous_commit
-        if not self._lease_only and _LEVELS[level] < _LEVELS[asked]:
-            return f"the server's synchronous_commit is {level}, which is weaker than {asked}: set it to {asked}"
-        return ""
+        if _LEVELS[level] < _LEVELS[asked]:
+            return Unfit(f"the server's synchronous_commit is {level}, which is weaker than {asked}: set it to {asked}")
+        return None
 
     def interrupt(self) -> None:
         """Break the connection from another thread: a call that waits for the server raises Doubtful."""
@@ -279,31 +306,32 @@ class Server:
                 return False
             if looked[0].status != ExecStatus.TUPLES_OK:
                 raise self._not_looked(errors.error_from_result(looked[0]))
-            self._judge((looked[0].get_value(0, 0) or b"").decode())
+            self._judge(looked[0])
             return True
 
     def _look(self, connection: Connection) -> None:
         """Check that a commit that has returned is replicated.  Raises Doubtful."""
-        try:
-            found = connection.execute(_STANDBYS).fetchone()
-        except psycopg.Error as error:
-            raise self._not_looked(error) from error
-        assert found is not None
-        self._judge(found[0])
+        looked = connection.pgconn.exec_params(STANDBYS, None)
+        if looked.status != ExecStatus.TUPLES_OK:
+            raise self._not_looked(errors.error_from_result(looked))
+        self._judge(looked)
 
     def _not_looked(self, error: psycopg.Error) -> Doubtful:
         """Return the error for a commit that has returned, but could not be checked."""
         self.close()
         return Doubtful(f"PostgreSQL: {error_text(error)}")
 
-    def _judge(self, standbys: str) -> None:
-        """Check that a commit was replicated; `standbys`: those named after it.  Raises Doubtful."""
+    def _judge(self, looked: PGresult) -> None:
+        """Check that a commit was replicated; `looked`: the standbys after it.  Raises Doubtful."""
         if self.settings.single_copy or self._lease_only:
             return
         if self._warning:
             raise Doubtful(f"PostgreSQL warns: {self._warning}")
-        if not standbys:
-            raise Doubtful("PostgreSQL no longer names a synchronous standby (synchronous_standby_names)")
+        told = looked.get_value(0, 0) or b"", looked.get_value(0, 1) or b""
+        if told != self._told:
+            self._told, self.standbys = told, judged(told[0].decode(), told[1].decode())
+        if self.standbys.doubt:
+            raise Doubtful(self.standbys.doubt)
 
 
 def _in_one_go(
@@ -316,7 +344,7 @@ def _in_one_go(
     connection.enter_pipeline_mode()
     connection.send_query_prepared(statement, values, formats)
     connection.pipeline_sync()
-    connection.send_query_params(_STANDBYS, None)
+    connection.send_query_prepared(_STANDBYS, None)
     connection.pipeline_sync()
     server = poll()
     server.register(connection.socket, POLLIN | POLLOUT)

@@ -69,8 +69,9 @@ def _standby_facts(answer: dict[str, Any]) -> dict[str, object]:
     behind = "no entry"
     if replication["lag_entries"]:
         behind = f"{counted(replication['lag_entries'], 'entry', 'entries')}, for {replication['lag_seconds']:.1f} s"
-    trouble = {"trouble": replication["trouble"]} if replication["trouble"] else {}
-    return _header(answer) | {"missing of the journal": behind} | trouble
+    elif replication["starting"]:
+        behind = "not known yet"
+    return _header(answer) | {"missing of the journal": behind}
 
 
 def _header(answer: dict[str, Any]) -> dict[str, object]:
@@ -80,8 +81,19 @@ def _header(answer: dict[str, Any]) -> dict[str, object]:
         "running since": f"{time_shown(answer['started'])} ({duration_shown(answer['uptime'])})",
     }
     if answer["replication"] is not None:
-        header["role"] = f"{answer['replication']['role']}, epoch {answer['replication']['epoch']}"
+        header |= _pair_facts(answer["replication"])
     return header
+
+
+def _pair_facts(replication: dict[str, Any]) -> dict[str, object]:
+    """The part of a broker of a pair: what of this can be said."""
+    role = replication["role"]
+    if replication["starting"]:
+        role += f" (starting: {replication['starting']})"
+    facts: dict[str, object] = {"role": f"{role}, epoch {replication['epoch']}"}
+    facts |= {"confirmed by": replication["confirmed_by"]} if replication["confirmed_by"] else {}
+    facts |= {"trouble": replication["trouble"]} if replication["trouble"] else {}
+    return facts
 
 
 def _status_facts(answer: dict[str, Any]) -> dict[str, object]:

@@ -87,6 +87,11 @@ class Acceptors:
         """All addresses at which the acceptors listen."""
         return [address for addresses in self._listening.values() for address in addresses]
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The acceptors that listen."""
+        return frozenset(self._listening)
+
     def states(self, certificate_end: Callable[[str], int]) -> Iterator[AcceptorState]:
         """Yield the state of each listening acceptor."""
         for name, addresses in self._listening.items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -86,8 +86,13 @@ class Replication:
     def _report(self, trouble: str) -> None:
         self._outside.report("replication.trouble", error=trouble)
 
-    async def stand_by(self, make_broker: Callable[[], Broker], stop: asyncio.Event) -> Owned | None:
-        """Return when this broker owns the log, or None when told to stop.  Raises JournalError, as `restore` does."""
+    async def stand_by(
+        self, make_broker: Callable[[], Broker], stop: asyncio.Event, taken: Callable[[], Sequence[str]]
+    ) -> Owned | None:
+        """Return when this broker owns the log, or None when told to stop.  Raises JournalError, as `restore` does.
+
+        `taken`: why it could not listen, asked in a thread.
+        """
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[Owned | Exception] = loop.create_future()
 
@@ -120,7 +125,7 @@ class Replication:
             make_broker=make_broker,
             keep_lease=keep_lease,
             check=self._database.check,
-            unable=self._unable,
+            unable=lambda: "; ".join([*self._unusable(), *taken()]),
             ended=announce,
             report=self._outside.report,
             monotonic=self._outside.monotonic,
@@ -136,17 +141,28 @@ class Replication:
             await asyncio.to_thread(self.end, give_up=True)
         if isinstance(result, Exception):
             raise result
+        if result is not None and not self._database.standbys.visible:
+            self._outside.report("replication.unseen")
         return result
 
-    def _unable(self) -> str:
-        """Why this broker could not serve: a file that its configuration names cannot be used; empty: it could."""
-        return "; ".join([f"{each.key}: {each.value} {each.fix}" for each in problems(self._config, "")])
+    def _unusable(self) -> list[str]:
+        """Which files that its configuration names this broker could not use if it served."""
+        return [f"{each.key}: {each.value} {each.fix}" for each in problems(self._config, "")]
 
     def replicated(self) -> Replicated:
         """This broker's role, and its progress while it stands by."""
         if not self.stands_by:
-            return Replicated("owner", self.log.owner.epoch)
+            owner = self.log.owner
+            return Replicated("owner", owner.epoch, trouble=owner.trouble, confirmed_by=self._confirmed_by())
         return UNASKED if self._standby is None else self._standby.state
+
+    def _confirmed_by(self) -> str:
+        if self._section.single_copy:
+            return "the primary alone (single-copy)"
+        standbys = self._database.standbys
+        if not standbys.visible:
+            return "a standby that cannot be shown: GRANT pg_read_all_stats TO the user of the dsn"
+        return ", ".join(standbys.confirming)
 
     @property
     def over(self) -> bool:

@@ -41,6 +41,7 @@ from broker.daemon.start_errors import START_ERRORS, report_start_error
 from broker.daemon.systemd import Notifier
 from broker.daemon.tick_driver import TickDriver
 from broker.daemon.wiring import Broker, assemble, begin, recover, this_machine
+from broker.engine.model.errors import EngineError
 from broker.log import Log, configure
 from broker.management.runtime import Listening
 from broker.net.tasks import supervised
@@ -157,7 +158,7 @@ class Daemon:
             self._announcer.write_runtime_file(listening)
             self._announcer.standby(listening)
             self._notifier.beat(lambda: replication.stands_by and not ending.begun.is_set())
-            owned = await replication.stand_by(self._assemble, ending.begun)
+            owned = await replication.stand_by(self._assemble, ending.begun, server.taken)
         except START_ERRORS as error:
             self._cannot_start(error)
         await server.close()
@@ -167,7 +168,7 @@ class Daemon:
         else:
             self._broker = self._managed.broker = owned.broker
             self._driver.drive(owned.broker)
-            self._log("replication.owner", epoch=owned.lease.epoch)
+            self._log("replication.owner", epoch=owned.lease.epoch, confirmed_by=replication.replicated().confirmed_by)
         return owned
 
     def _recover(self, owned: Owned | None) -> bool:
@@ -184,7 +185,7 @@ class Daemon:
                 verdict, restored = recover(broker, self._config)
             else:
                 verdict, restored = owned.verdict, owned.restored
-                begin(broker, self._config)
+                begin(broker, self._config, refused=self._undeclared)
         except START_ERRORS as error:
             self._cannot_start(error)
             return False
@@ -202,6 +203,10 @@ class Daemon:
         gc.enable()
         gc.set_threshold(50_000, 20, 100)
         return True
+
+    def _undeclared(self, error: EngineError) -> None:
+        """Report a queue or divert that cannot be made: no reason for a pair to be without an owner."""
+        self._log("reload.undeclared", error=str(error))
 
     async def _serve(self) -> None:
         """Open the acceptors, serve until the broker ends, close everything."""

@@ -109,6 +109,7 @@ class Standby:
         self._changed = threading.Condition()
         self._stopping = False
         self._comparing = True
+        self._reads = False  # the reader has read what was copied when it began
         self._complete = False  # this broker owns the log and has all of it
         self._lease: LeaseKeeper | None = None
         self._read_to = Place(0, 0)
@@ -144,7 +145,22 @@ class Standby:
         lag = max(0, head.entries - copying.entries) if head is not None else 0
         trouble = self._trouble or self._disabled
         seconds = self._monotonic() - self._equal if lag or trouble else 0.0
-        return Replicated("standby", head.epoch if head is not None else 0, lag, seconds, trouble)
+        return Replicated("standby", head.epoch if head is not None else 0, lag, seconds, trouble, self._starting)
+
+    @property
+    def _starting(self) -> str:
+        if self._comparing:
+            return "comparing its copy with the journal in the database"
+        return "" if self._prepared else "reading its copy of the journal"
+
+    @property
+    def _prepared(self) -> bool:
+        """Whether it can serve soon after a claim: it has read the journal once, or there is nothing to read.
+
+        Until then it leaves the log to a broker that is further, or that can read it.
+        """
+        head = self._copying.known
+        return self._reads or (head is not None and head.end == NEW)
 
     def _run(self, work: Callable[[], None]) -> None:
         try:
@@ -173,7 +189,8 @@ class Standby:
                     tidied = self._monotonic()
                     self._ask_if_able()
                     self._copying.tidy()
-                if self._may_own():
+                # Only a claim can make an inconsistent copy whole: its end counts as replicated.
+                if (self._prepared or not self._copying.consistent) and self._may_own():
                     self._take_over()
                     return
             except (Doubtful, Unavailable) as trouble:
@@ -225,10 +242,12 @@ class Standby:
                 self._changed.wait(POLL_SECONDS)
 
     def _may_own(self) -> bool:
+        """Take the lease if this broker should, and could serve now."""
         lease = self._leases.lease()
         if lease.left > 0 and lease.owner != self._name:
             self._patient_until = 0.0  # another broker has taken the lease since
             return False
+        self._ask_if_able()
         if self._disabled or self._monotonic() < self._patient_until:
             return False
         return self._leases.take_lease(self._name, self._lease_ms)
@@ -300,6 +319,7 @@ class Standby:
     def _read_all(self, gaps: int) -> tuple[Broker, Verdict, Restored]:
         """Read the journal until it is complete and owned.  Raises _Again, _Stopped, and errors of `restore`."""
         source = UpTo(self._files, self._log.directory, self._readable_to)
+        self._reads = False
         self._copying.read_to = NEW
         self._read_to = self._copying.end
         self._read_at = self._monotonic()
@@ -319,6 +339,8 @@ class Standby:
         if self._copying.copied - self._copied_before > 2 * self._bytes_before + READ_BYTES_MIN:
             raise _Again
         with self._changed:
+            self._reads = True
+            self._changed.notify_all()
             while True:
                 if self._stopping:
                     raise _Stopped

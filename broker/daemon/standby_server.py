@@ -12,6 +12,7 @@ from broker import clock
 from broker.config import AmqpAcceptor, Config, MessagingAcceptor, MqttAcceptor, StompAcceptor
 from broker.daemon.accepting import amqp_scheme, detecting, failover_servers, served_protocols, speaks_websocket
 from broker.daemon.acceptors import Acceptors
+from broker.daemon.start_errors import taken
 from broker.engine.model.report import Report
 from broker.management.http import HttpServer
 from broker.management.ports import Broker, Replicated
@@ -115,6 +116,15 @@ class StandbyServer:
                 served = served_protocols(self._config, messaging)
                 await self._acceptors.open(name, self._redirecting.sessions(messaging), context=context, served=served)
         return self._acceptors.addresses
+
+    def taken(self) -> list[str]:
+        """Why acceptors that open with the broker could not listen now.  May be called in another thread."""
+        listening = self._acceptors.names
+        return [
+            why
+            for name, acceptor in self._config.messaging_acceptors.items()
+            if name not in listening and (why := taken(name, acceptor.host, acceptor.port))
+        ]
 
     async def close(self) -> None:
         """Stop listening, and close all connections."""

@@ -224,20 +224,22 @@ def restore(parts: Broker, recovery: Recovery) -> Restored:
     return engine.restore(records())
 
 
-def begin(parts: Broker, config: Config, *, serves: bool = True) -> None:
-    """Continue from the restored state; see `recover`."""
+def _refuse(error: EngineError) -> None:
+    raise error
+
+
+def begin(
+    parts: Broker, config: Config, *, serves: bool = True, refused: Callable[[EngineError], None] = _refuse
+) -> None:
+    """Continue from the restored state; see `recover`, and `declare` for `refused`."""
     engine = parts.engine
     parts.journal.start()
     engine.settle_restored()
-    declare(parts.engine, config)
+    declare(parts.engine, config, refused)
     if serves:
         engine.configuration.report_settings()
         engine.dead_letter_rules.use(rules_of(config))
     parts.tick.end()
-
-
-def _refuse(error: EngineError) -> None:
-    raise error
 
 
 def declare(engine: Engine, config: Config, refused: Callable[[EngineError], None] = _refuse) -> None:

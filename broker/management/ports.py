@@ -34,8 +34,9 @@ class AcceptorState:
 class Replicated:
     """The state of a broker of a pair: its role, `owner` or `standby`, and the epoch.
 
-    For a standby: the entries of the journal that it has not copied, the seconds since it last had all of them, and why
-    it makes no progress.
+    For a standby: the entries of the journal that it has not copied, the seconds since it last had all of them, and,
+    until it can take over, what it is doing first (`starting`).  For an owner: the database servers that its commits
+    wait for (`confirmed_by`).  For both: why it makes no progress.
     """
 
     role: str
@@ -43,6 +44,8 @@ class Replicated:
     lag_entries: int = 0
     lag_seconds: float = 0.0
     trouble: str = ""
+    starting: str = ""
+    confirmed_by: str = ""
 
 
 class Broker(Protocol):

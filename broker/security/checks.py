@@ -11,6 +11,7 @@ import ssl
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 from broker.config import Config
@@ -51,6 +52,8 @@ def _checks(config: Config) -> Iterator[_Check]:
     yield "security.users-file", _named(security.users_file), partial(load_policy, config)
     if security.audit_file is not None:
         yield "security.audit-file", _named(security.audit_file), partial(_writable, security.audit_file)
+    if config.telemetry.endpoint:
+        yield "telemetry.endpoint", config.telemetry.endpoint, partial(_installed, "opentelemetry", "otel")
     if security.jwt.issuer:
         yield "security.jwt.keys-file", _named(security.jwt.keys_file), partial(read_keys, security.jwt.keys_file)
         if security.jwt.keys_url:
@@ -72,6 +75,11 @@ def _problem(read: Callable[[], object]) -> str:
     except OSError as error:  # ssl.SSLError is one
         return f"it cannot be used: {error.strerror or error}: name a file that the broker's user can read"
     return ""
+
+
+def _installed(package: str, extra: str) -> None:
+    if find_spec(package) is None:
+        raise UnusableFile(f"the package {package} is not installed: pip install 'bartleby[{extra}]'")
 
 
 def _writable(path: Path) -> None:

@@ -132,7 +132,9 @@ def test_a_standby_takes_over(brokers: Brokers) -> None:
     one, two = brokers.both()
     send(one, b"first")
     assert one.get("status")["replication"]["role"] == "owner"
+    assert one.get("status")["replication"]["confirmed_by"] == "the primary alone (single-copy)"
     assert two.get("status")["replication"]["role"] == "standby"
+    awaited(lambda: not two.get("status")["replication"]["starting"], what="the standby has read the journal")
     one.kill()
     two.await_ready()
     assert waiting(two, 1) == [b"first"]
@@ -243,6 +245,41 @@ def test_a_standby_whose_files_are_unusable_waits_until_they_are_corrected(broke
     assert "other users can access the users file" in two.get("status")["replication"]["trouble"]
     users.chmod(0o600)
     two.await_ready()
+
+
+def test_a_standby_whose_port_is_taken_waits_until_it_is_free(brokers: Brokers) -> None:
+    """Else it would claim the journal, fence the owner, and end."""
+    one = brokers.make("one")
+    one.start()
+    send(one, b"first")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        two = brokers.make("two", stomp=port)
+        two.begin()
+        two.await_log("replication.disabled")
+        one.kill()
+        awaited(lambda: two.get("status")["replication"]["lag_seconds"] > 0, what="the standby has noticed")
+        lease = f"SELECT until < clock_timestamp() FROM {brokers.schema}.lease"
+        awaited(lambda: brokers.server.sql(lease) == [(True,)], what="the lease is over")
+        trouble = two.get("status")["replication"]["trouble"]
+        assert f"acceptors.stomp: 127.0.0.1:{port}: address already in use: another process uses this port" in trouble
+        assert brokers.server.sql(f"SELECT epoch FROM {brokers.schema}.head") == [(1,)], "it has not claimed"
+    two.await_ready()
+    assert waiting(two, 1) == [b"first"]
+
+
+def test_a_configuration_that_contradicts_the_journal_keeps_no_standby_from_taking_over(brokers: Brokers) -> None:
+    """An operator may have changed the queue since the standby was started."""
+    one = brokers.make("one")
+    one.start()
+    send(one, b"first")
+    two = brokers.make("two", brokers.settings + '\n[addresses.other.queues.orders]\nrouting-type = "ANYCAST"\n')
+    two.begin()
+    two.await_standby()
+    assert one.stop() == 0
+    two.await_ready()
+    two.await_log("reload.undeclared")
+    assert waiting(two, 1) == [b"first"]
 
 
 @pytest.mark.parametrize("unconfirmed", [b"a message", b""])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -25,8 +27,9 @@ from store.log import Place
 from store.postgresql import Postgres, PostgresLease
 from store.postgresql_server import PostgresSettings, Server, check_dsn
 from store.segment import encode_header
+from store.standbys import Standbys
 from tests.support.postgresql import SYNCHRONOUS, Pair, PostgreSQL
-from tests.support.process import PATIENCE_S
+from tests.support.process import PATIENCE_S, awaited
 from tests.support.sim_database import SimDatabase
 
 BROKER_ID: Final = b"a broker's id 16"
@@ -329,7 +332,9 @@ def test_a_user_that_may_make_no_schema_takes_one_of_its_own(pair: Pair) -> None
 @pytest.mark.parametrize(
     ("changed", "more", "told"),
     [
-        ({"synchronous_standby_names": ""}, {}, "has no synchronous standby.*single-copy = true"),
+        ({"synchronous_standby_names": ""}, {}, "names no synchronous standby.*single-copy = true"),
+        ({"synchronous_standby_names": "ANY 1 (*)"}, {}, r"is ANY 1 \(\*\): with \* also a running backup counts"),
+        ({"synchronous_standby_names": "two, pg_receivewal"}, {}, "has pg_receivewal, as which backups connect"),
         ({"synchronous_commit": "local"}, {}, "synchronous_commit is local, which is weaker than on"),
         ({"synchronous_commit": "on"}, {"synchronous_commit": "remote_apply"}, "weaker than remote_apply"),
         ({"synchronous_commit": "off", "synchronous_standby_names": ""}, {"single_copy": True}, "commits may be lost"),
@@ -374,15 +379,15 @@ def test_nobody_waits_for_a_standby_that_is_no_longer_named(pair: Pair) -> None:
     database = postgres(pair)
     head = owned(database, PostgresLease(database._server.settings))
     with configured(pair, synchronous_standby_names=""):
-        with pytest.raises(Doubtful, match=r"no longer names a synchronous standby"):
+        with pytest.raises(Doubtful, match=r"names no synchronous standby"):
             database.begin(1, head.end, 1, header(1))
-        with pytest.raises(Doubtful, match=r"no longer names a synchronous standby"):
+        with pytest.raises(Doubtful, match=r"names no synchronous standby"):
             database.append(1, Place(1, 64), b"x", 1)
         assert database.head().end == Place(1, 65)
         with pytest.raises(Doubtful):
             database.confirm(1, Place(1, 65))
         database.close()
-        with pytest.raises(Unavailable, match="has no synchronous standby"):
+        with pytest.raises(Unavailable, match="names no synchronous standby"):
             database.head()
     assert database.confirm(1, Place(1, 65))
 
@@ -399,6 +404,104 @@ def test_a_wait_that_is_cancelled_is_doubtful(pair: Pair, role_says: str) -> Non
             database.append(1, Place(1, 64), b"x", 1)
         assert database.head().end == Place(1, 65)
     assert database.confirm(1, Place(1, 65))
+
+
+# -- who may confirm ---------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def backup(pair: Pair, place: PostgreSQL, **more: str) -> Iterator[None]:
+    """A backup of the primary is running, as slow as pg_basebackup can be; `more`: of its connection string."""
+    target = place.directory / f"backup{next(_NUMBERS)}"
+    options = ["--pgdata", str(target), "--wal-method=stream", "--max-rate=32k", "--checkpoint=fast", "--no-sync"]
+    running = subprocess.Popen(
+        [str(place.programs / "pg_basebackup"), *options, "--dbname", make_conninfo(pair.primary.dsn, **more)],
+        env=place.environment,
+        user=place.user,
+        cwd=place.directory,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    name = more.get("application_name", "pg_basebackup")
+    streams = "SELECT application_name, state FROM pg_stat_replication WHERE replay_lsn IS NULL"
+    end = "SELECT pg_terminate_backend(pid) FROM pg_stat_replication WHERE replay_lsn IS NULL"
+    try:
+        awaited(lambda: (name, "streaming") in pair.primary.sql(streams), what="the backup receives the log")
+        yield
+    finally:
+        os.killpg(running.pid, signal.SIGKILL)  # it has a process for the log
+        running.wait()
+        awaited(lambda: not pair.primary.sql(end), what="the backup has ended")
+
+
+def let_it_confirm(pair: Pair) -> None:
+    """A backup confirms what is in segments of the log that it has in full."""
+    pair.primary.sql("SELECT pg_switch_wal()")
+
+
+def test_a_backup_does_not_confirm_while_anybody_may(pair: Pair, postgresql: PostgreSQL) -> None:
+    """What it confirms is lost with the primary: the setting is refused at the start, and while it runs."""
+    database = begun(pair)
+    with without_standby(pair):
+        pair.primary.configure(synchronous_standby_names="ANY 1 (*)")
+        with (
+            backup(pair, postgresql),
+            once_it_waits(pair, lambda pid: let_it_confirm(pair)),
+            pytest.raises(Doubtful, match="also a running backup counts"),
+        ):
+            database.append(1, Place(1, 64), b"x", 1)
+    assert database.confirm(1, Place(1, 65))
+
+
+def test_a_backup_does_not_confirm_under_the_name_of_a_standby(pair: Pair, postgresql: PostgreSQL) -> None:
+    database = begun(pair)
+    with (
+        without_standby(pair),
+        backup(pair, postgresql, application_name="two"),
+        once_it_waits(pair, lambda pid: let_it_confirm(pair)),
+        pytest.raises(Doubtful, match="calls itself two counts as the synchronous standby, but replays nothing"),
+    ):
+        database.append(1, Place(1, 64), b"x", 1)
+    assert database.confirm(1, Place(1, 65))
+    assert database.standbys.confirming == ("two",)
+
+
+def test_a_backup_beside_the_standby_delays_nothing(pair: Pair, postgresql: PostgreSQL) -> None:
+    database = begun(pair)
+    with backup(pair, postgresql):
+        assert database.append(1, Place(1, 64), b"x", 1)
+        assert database.standbys == Standbys(("two",))
+
+
+def test_what_patroni_names_after_a_promotion_is_waited_out(pair: Pair) -> None:
+    """It sets * until a standby has caught up: no reason for a broker to end, and none to confirm."""
+    chosen = settings(pair)
+    with configured(pair, synchronous_standby_names="*"):
+        database = Postgres(chosen)
+        for _ in range(2):
+            with pytest.raises(Unavailable, match="also a running backup counts"):
+                database.check()
+    database.check()
+    head = owned(database, PostgresLease(chosen))
+    with configured(pair, synchronous_standby_names="*"):
+        with pytest.raises(Doubtful, match="Patroni does so when a standby has caught up"):
+            database.begin(1, head.end, 1, header(1))
+        leases = PostgresLease(chosen)
+        assert leases.renew_lease("one", 1, 60_000, head.end), "it waits for no standby"
+    assert database.confirm(1, Place(1, 64))
+
+
+def test_a_user_that_may_not_look_sees_no_standbys(pair: Pair) -> None:
+    dsn = role(pair, may="NOSUPERUSER")
+    chosen, user = settings(pair, dsn=dsn), conninfo_to_dict(dsn)["user"]
+    statement(pair, f"CREATE SCHEMA {chosen.schema} AUTHORIZATION {user}")
+    database = Postgres(chosen)
+    database.check()
+    owned(database, PostgresLease(chosen))
+    assert database.standbys == Standbys((), visible=False)
+    statement(pair, f"GRANT pg_read_all_stats TO {user}")
+    assert database.confirm(1, Place(0, 0))
+    assert database.standbys == Standbys(("two",))
 
 
 @pytest.mark.parametrize("change", ["append", "begin", "confirm", "claim", "put_body", "drop_bodies", "trim"])
@@ -420,7 +523,7 @@ def test_a_wait_that_ends_as_no_standby_is_named_any_more_is_doubtful(pair: Pair
     with (
         without_standby(pair),
         once_it_waits(pair, lambda pid: pair.primary.configure(synchronous_standby_names="")),
-        pytest.raises(Doubtful, match="no longer names a synchronous standby"),
+        pytest.raises(Doubtful, match="names no synchronous standby"),
     ):
         changes[change]()
 
@@ -561,7 +664,10 @@ def test_what_does_not_fit_into_the_buffers_of_a_connection_is_appended(pair: Pa
 
 @pytest.mark.parametrize("change", ["append", "begin", "confirm"])
 def test_a_commit_that_is_not_looked_at_is_doubtful(pair: Pair, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
-    """As by pg_cancel_backend, between the commit and the question whether it has waited for a standby."""
+    """As by pg_cancel_backend, between the commit and the question whether it has waited for a standby.
+
+    Here the server does not know the prepared statement that asks, and refuses the other.
+    """
     database = begun(pair)
     changes: dict[str, Callable[[], object]] = {
         "append": lambda: database.append(1, Place(1, 64), b"x", 1),
@@ -569,8 +675,8 @@ def test_a_commit_that_is_not_looked_at_is_doubtful(pair: Pair, monkeypatch: pyt
         "confirm": lambda: database.confirm(1, Place(1, 64)),
     }
     with monkeypatch.context() as patched:
-        cancelled = b"DO $$ BEGIN RAISE query_canceled; END $$"
-        patched.setattr("store.postgresql_server._STANDBYS", cancelled)
+        patched.setattr("store.postgresql_server._STANDBYS", b"missing")
+        patched.setattr("store.postgresql_server.STANDBYS", b"DO $$ BEGIN RAISE query_canceled; END $$")
         with pytest.raises(Doubtful):
             changes[change]()
     assert database.head().end == {"append": Place(1, 65), "begin": Place(2, 64), "confirm": Place(1, 64)}[change]

@@ -50,6 +50,8 @@ class ReplicationShown(Shown):
     lag_entries: int = Field(description="Entries of the journal that a standby has not copied yet.")
     lag_seconds: float = Field(description="Seconds since it last could take over at once.")
     trouble: str = Field(description="Why it makes no progress; empty: it does.")
+    starting: str = Field(description="What a standby has yet to do before it can take over; empty: nothing.")
+    confirmed_by: str = Field(description="The database servers that each commit of the owner waits for.")
 
 
 class Status(Shown):

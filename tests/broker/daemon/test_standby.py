@@ -85,6 +85,42 @@ def test_one_that_could_not_serve_leaves_it_to_others() -> None:
     assert me.state.trouble == ""
 
 
+def test_it_asks_again_at_the_moment_when_it_would_claim() -> None:
+    """A port can be taken between two looks."""
+    why = ["", "acceptors.stomp: address already in use"]
+    me = standby(SimDatabase(), Clock(), unable=lambda: why.pop())
+    assert not me._may_own()
+    assert me._may_own()
+
+
+def test_it_claims_once_it_has_read_the_journal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that is still reading, or cannot read it, leaves it to another one."""
+    shared = SimDatabase()
+    replica = Replica(shared, "me")
+    me = standby(shared, Clock(), replica=replica, make_broker=lambda: None)
+    assert (me.state.starting, me._prepared) == ("comparing its copy with the journal in the database", False)
+    me._copying.compare()
+    me._comparing = False
+    assert (me.state.starting, me._prepared) == ("", True), "a new journal has nothing to read"
+    replica.compare()
+    replica.take_over()
+    replica.send()
+    replica.step()
+    me = standby(shared, Clock(), replica=replica, make_broker=lambda: None)
+    me._copying.compare()
+    me._comparing = False
+    assert (me.state.starting, me._prepared) == ("reading its copy of the journal", False)
+
+    def restore(broker: None, recovery: Following) -> None:
+        me._complete = True
+        for _ in recovery.records():
+            pass
+
+    monkeypatch.setattr(standing_by, "restore", restore)
+    me._read_all(0)
+    assert (me.state.starting, me._prepared) == ("", True)
+
+
 def test_one_that_has_handed_over_leaves_it_to_others_for_a_while() -> None:
     shared, clock = SimDatabase(), Clock()
     me = standby(shared, clock, patience_s=10)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.daemon.start_errors import CannotListen, cannot_listen, cannot_open, fields, opening
+from broker.daemon.start_errors import CannotListen, cannot_listen, cannot_open, fields, opening, taken
 from store.errors import CopyAhead, DirectoryLocked, JournalFull, LogFailed
 
 DATA = Path("/data")
@@ -29,6 +29,19 @@ def test_a_port_in_use() -> None:
         told = cannot_listen("stomp", listening("127.0.0.1", taken.getsockname()[1]))
     assert told.startswith("address already in use: another process uses this port (`ss -ltnp` shows which)")
     assert told.endswith("acceptors.stomp.port or --listen stomp=HOST:PORT")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_port_can_be_tried_before_it_is_needed(host: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listens:
+        port = listens.getsockname()[1]
+        assert taken("stomp", host, port).startswith(f"acceptors.stomp: {host}:{port}: address already in use: another")
+        with socket.create_connection(listens.getsockname()) as client:
+            listens.accept()[0].close()
+            client.recv(1)
+    assert taken("stomp", host, port) == "", "also while a connection of it lingers"
+    assert "the host name is unknown" in taken("stomp", "no.such.host.invalid", 1)
+    assert "the host name is unknown" in taken("stomp", "x" * 64, 1) or "valid host name" in taken("stomp", "x" * 64, 1)
 
 
 def test_an_address_of_another_machine() -> None:

@@ -51,6 +51,8 @@ async def test_its_status_is_for_the_owner_of_the_token(broker: TestBroker) -> N
             "lag_entries": 17,
             "lag_seconds": 2.5,
             "trouble": "trouble",
+            "starting": "",
+            "confirmed_by": "",
         }
 
 
