@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from store import decode
 from store.id_index import ids_of, origin_in
@@ -44,6 +44,7 @@ class TrailStep:
     attempts            failed deliveries so far
     old_id, new_id      the message that it was before, and the one that it became
     user                its sender's
+    actor, task         who moved, retried or removed it, and the task by which it was done
     client, remote      of a stored message its sender's; of others the last consumer's, or the session's
     """
 
@@ -73,6 +74,8 @@ class TrailStep:
     scheduled: int = 0
     new_id: int = 0
     old_id: int = 0
+    actor: str = ""
+    task: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,43 @@ class FoundStep:
         """The step with names for these ids; an id without a name is shown as such."""
         client = names.get(self.session_id, f"session {self.session_id}") if self.session_id else self.step.client
         return replace(self.step, client=client, queues=tuple(names.get(id, f"queue {id}") for id in self.queue_ids))
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """A task's progress: its step, which moved or removed messages of one queue, is before `position` in the entry."""
+
+    position: int
+    queue_id: int
+    task: int
+    actor: str
+
+    def explains(self, found: FoundStep) -> bool:
+        """Whether a message left its queue by this step."""
+        left = found.step.kind is StepKind.LEFT and found.step.reason in _BY_OPERATORS
+        return left and found.step.position < self.position and self.queue_id in found.queue_ids
+
+    def done(self, found: FoundStep) -> FoundStep:
+        """A step with who did it."""
+        return replace(found, step=replace(found.step, actor=self.actor, task=self.task))
+
+
+#: Why messages leave their queues in a task.
+_BY_OPERATORS: Final = (RemovalReason.MOVED.word, RemovalReason.PURGED.word)
+
+
+def deed_of(raw: decode.RawRecord) -> Deed | None:
+    """What a record says of a task that works on a queue; None if it does not.  Raises RecordError."""
+    _, position, _, type, data, offset = raw
+    if type != RecordType.TASK:
+        return None
+    found = decode.decode(data, offset)
+    assert isinstance(found, decode.Definition)
+    by, queue_id = found.definition.get("by"), found.definition.get("queue-id")
+    if not isinstance(by, dict) or not isinstance(queue_id, int) or not queue_id:
+        return None
+    names = [str(by[name]) for name in ("user", "token", "operator", "remote") if by.get(name)]
+    return Deed(position, queue_id, found.id, ", ".join(names) or "anonymous")
 
 
 def steps_of(raw: decode.RawRecord, wanted: set[int]) -> Iterator[FoundStep]:

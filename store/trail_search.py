@@ -24,7 +24,7 @@ from store.reading import Segments
 from store.record import RecordError, RemovalReason
 from store.segment import ENTRY_MAGIC, ZEROS, BadHeader, EntryHead, Scan, header_of, read_entry, scan
 from store.segment_directory import raw_records
-from store.trail import FoundStep, Place, StepKind, Trail, links_of, steps_of
+from store.trail import FoundStep, Place, StepKind, Trail, deed_of, links_of, steps_of
 
 #: The most ids of one message that are followed: a message moved so often is in a circle.
 IDS_MAX: Final = 1_000
@@ -143,7 +143,9 @@ class _Search:
         """Collect an entry's records about these ids; returns the new ids that they lead to."""
         led_to: set[int] = set()
         try:
-            records = [raw for raw in haystack.records(entry) if raw[3] in SPEAKING or raw[3] in decode.LARGE_TYPES]
+            whole = list(haystack.records(entry))
+            records = [raw for raw in whole if raw[3] in SPEAKING or raw[3] in decode.LARGE_TYPES]
+            deeds = [deed for raw in whole if (deed := deed_of(raw)) is not None]
             while True:
                 linked = {
                     id for _, _, _, type, data, at in records for id in _led(links_of(type, data, at), ids | led_to)
@@ -155,6 +157,8 @@ class _Search:
                 self._ids |= linked
             for raw in records:
                 for found in steps_of(raw, ids | led_to):
+                    deed = next((each for each in deeds if each.explains(found)), None)
+                    found = deed.done(found) if deed is not None else found
                     self._found[(found.step.position, found.step.message)] = found
         except (Corrupt, RecordError) as wrong:
             self._add_problem(f"{haystack.path}: an entry at byte {entry.offset} cannot be read: {wrong}")

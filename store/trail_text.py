@@ -52,6 +52,11 @@ def _scheduled(step: TrailStep) -> str:
     return f"waits until {_time(step.scheduled)}" if step.scheduled else "waits no longer"
 
 
+def _left(step: TrailStep) -> str:
+    by = f" in task {step.task} of {step.actor}" if step.actor else ""
+    return f"left: {step.reason}{by}"
+
+
 def _died(step: TrailStep) -> str:
     said = f"died after {counted(step.attempts, 'delivery', 'deliveries')}: {step.reason}"
     if step.text:
@@ -72,7 +77,7 @@ def _successor(step: TrailStep) -> str:
 _SENTENCES: Final[Mapping[StepKind, Callable[[TrailStep], str]]] = {
     StepKind.STORED: _stored,
     StepKind.COPIED: _stored,
-    StepKind.LEFT: lambda step: f"left: {step.reason}",
+    StepKind.LEFT: _left,
     StepKind.RETURNED: lambda step: f"came back, failed {counted(step.attempts, 'time')} so far",
     StepKind.DELIVERING: lambda step: f"about to leave for consumer {step.consumer_id}",
     StepKind.SCHEDULED: _scheduled,

@@ -76,5 +76,9 @@ def test_a_message_is_followed_through_deaths_retries_and_crashes(tmp_path: Path
         ("left", ["orders"]),
     ]
     assert (trail["ids"][1:], trail["ended"], trail["problems"]) == ([dead["id"], last], "consumed", [])
+    retried = [step for step in trail["steps"] if step["actor"]]
+    assert [(step["reason"], step["queues"], step["task"] > 0) for step in retried] == [("moved", ["DLQ"], True)]
+    assert retried[0]["actor"].startswith("management.token, ")
+    assert "left: moved in task" in retried[0]["told"]
     assert bare["steps"] == trail["steps"]
     assert (bill["opened"], bill["segments"]) == (2, 4), "the one that speaks of it, and the newest"

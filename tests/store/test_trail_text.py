@@ -24,6 +24,11 @@ DAY_2: dict[str, Any] = {"expiration": 86_400_000}
         ),
         (StepKind.COPIED, {"address": "orders", "size": 1}, "copied forward on orders, 1 byte"),
         (StepKind.LEFT, {"reason": "consumed"}, "left: consumed"),
+        (
+            StepKind.LEFT,
+            {"reason": "moved", "actor": "alice, 10.0.0.7:40112", "task": 12},
+            "left: moved in task 12 of alice, 10.0.0.7:40112",
+        ),
         (StepKind.RETURNED, {"attempts": 1}, "came back, failed 1 time so far"),
         (StepKind.RETURNED, {"attempts": 2}, "came back, failed 2 times so far"),
         (StepKind.DELIVERING, {"consumer_id": 5}, "about to leave for consumer 5"),

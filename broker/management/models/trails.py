@@ -48,6 +48,8 @@ class StepShown(Shown):
     scheduled: int = Field(description="The earliest time of its delivery.")
     new_id: int = Field(description="The id of the message that it became.")
     old_id: int = Field(description="The id of the message that it was before.")
+    actor: str = Field(description="Who moved, retried or removed it: user or token, operator, address.")
+    task: int = Field(description="The task by which that was done; 0: by none.")
 
 
 class PlaceShown(Shown):
