@@ -144,7 +144,8 @@ EVENTS: Final[dict[str, Event]] = {
     ),
     "connection.unaccepted": Event(
         "error",
-        "The operating system could not accept a connection, often because it has no file descriptors left.",
+        "The operating system could not accept a connection, often because it has no file descriptors left; the"
+        " acceptor tries again.",
         "Raise the limit of open files (`LimitNOFILE` of the unit).",
         limited=True,
     ),
@@ -157,6 +158,13 @@ EVENTS: Final[dict[str, Event]] = {
         "Make the consumer faster, or add others.",
         limited=True,
     ),
+    "descriptors.few": Event(
+        "warning",
+        "The limit of open files permits fewer connections than the configuration: `connections` instead of"
+        " `configured`.",
+        "Raise the limit of open files (`LimitNOFILE` of the unit), or lower `limits.connections-max`.",
+    ),
+    "descriptors.raised": Event("info", "The broker has raised its soft limit of open files to the hard one."),
     "disk.full": Event(
         "error",
         "The disk is fuller than max-disk-usage or min-disk-free allows: producers wait.",

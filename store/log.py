@@ -27,7 +27,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
-from store.bodies import BodyFiles, BodyStore
+from store.bodies import OPEN_MAX, BodyFiles, BodyStore
 from store.errors import IsCopy, LogFailed, LogFull
 from store.files import NO_ROOM, File, Files, Lock, lacking, write_all, write_file
 from store.retention import Extent, Retention, RetentionSettings
@@ -65,6 +65,7 @@ class LogSettings:
     segment_bytes: int = SEGMENT_BYTES
     slow_sync_ms: int = SLOW_SYNC_MS
     retention: RetentionSettings = field(default_factory=RetentionSettings)
+    open_bodies_max: int = OPEN_MAX
 
 
 class Place(NamedTuple):
@@ -158,6 +159,7 @@ class FileLog:
             keep_free=self.segment_bytes,
             keep=retention.keep_body if retention.enabled else None,
             elsewhere=elsewhere,
+            open_max=settings.open_bodies_max,
         )
         self.spare = Spare(files, directory, self.segment_bytes, self._fail)
         self._files = files

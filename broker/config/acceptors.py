@@ -259,6 +259,8 @@ class HttpAcceptor(_Acceptor):
         None
     )
     """Host names that callers may use, *.example.org, or * for any; IP addresses and names without dots always work."""
+    connections_allowed: Annotated[int, Field(ge=1, le=10_000)] = 64
+    """Connections at once, besides 16 for health probes and the token: enough for collectors, operators and tools."""
 
 
 Acceptor = Annotated[StompAcceptor | AmqpAcceptor | MqttAcceptor | HttpAcceptor, Field(discriminator="protocol")]

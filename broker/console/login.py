@@ -20,6 +20,7 @@ from broker.console.render import page, warm
 from broker.console.sessions import ID_BYTES, Session, Sessions
 from broker.console.visit import Fields, Visit, go_to
 from broker.engine.model.access import UNRESTRICTED, Access
+from broker.engine.model.permissions import Permission
 from broker.management.callers import CALLER, Caller, log_in
 from broker.sessions.login import Peer
 
@@ -48,7 +49,7 @@ class LoginPages:
         """The session of a request; None: the user has not logged in."""
         session = self._sessions.find(request.cookies.get(self._cookie(request), ""), by_itself=by_itself)
         if session is not None:
-            _caller(request).in_session = True
+            _caller(request).manages = session.access.anywhere(Permission.MANAGE)
         return session
 
     async def known(self, request: Request) -> Response:

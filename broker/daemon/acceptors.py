@@ -13,6 +13,7 @@ from broker.engine.model.report import Report
 from broker.management.http import HttpServer
 from broker.management.ports import AcceptorState
 from broker.management.runtime import Listening
+from broker.net.admission import ConnectionSlots
 from broker.net.connection import Connection, Ticking
 from broker.net.listener import CHECK_PERIOD_MS, Listener, MakeSession
 from broker.sessions.login import Peer
@@ -28,6 +29,8 @@ class Acceptors:
         self._listeners: dict[str, Listener] = {}
         self._http: dict[str, HttpServer] = {}
         self._listening: dict[str, list[Listening]] = {}
+        #: The places of messaging clients at all acceptors.
+        self.total = ConnectionSlots(config.limits.connections_max)
         self._origins: dict[str, int] = {}
         self._congested = False
 
@@ -52,8 +55,7 @@ class Acceptors:
             report=self._report,
             monotonic_ms=clock.monotonic_ms,
             connections_max=acceptor.connections_allowed,
-            total=self._connected,
-            total_max=limits.connections_max,
+            total=self.total,
             handshake_timeout=acceptor.handshake_timeout,
             origins=self._origins,
             origin_max=limits.connections_per_origin_max,
@@ -71,9 +73,6 @@ class Acceptors:
         self._http[name] = server
         with opening(name, acceptor.host, acceptor.port):
             self._opened(name, await server.start(acceptor.host, acceptor.port))
-
-    def _connected(self) -> int:
-        return sum(listener.count for listener in self._listeners.values())
 
     def _opened(self, name: str, addresses: list[tuple[str, int]]) -> None:
         acceptor = self._config.acceptors[name]

@@ -30,6 +30,7 @@ import uvloop
 from broker import clock
 from broker.config import Config, Reload
 from broker.daemon.announcing import Announcer
+from broker.daemon.descriptors import raise_limit
 from broker.daemon.indexing import Indexing
 from broker.daemon.managed import Managed
 from broker.daemon.reloading import Reloading
@@ -393,6 +394,7 @@ def run(config: Config, reload: Reload) -> int:
     """Run a broker in the foreground until it is told to stop.  Returns the exit status."""
     _open_streams()
     log = configure(config.log.level, config.log.format, sys.stderr)
+    raise_limit(log)
 
     def end_at_once() -> None:
         log("stopped", status=ExitStatus.OK)

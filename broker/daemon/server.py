@@ -9,6 +9,7 @@ from broker.config import Config
 from broker.console.console import Console
 from broker.daemon.accepting import Accepting, served_protocols
 from broker.daemon.acceptors import Acceptors
+from broker.daemon.descriptors import limit, open_now, report_few, share_out
 from broker.daemon.linking import LinkSessions, link_settings, make_dialer
 from broker.daemon.wiring import Broker
 from broker.log import Log
@@ -54,6 +55,9 @@ class Server:
         self._broker.disk.start()
         self._accepting.mqtt_sessions.restore()
         self._link_sessions.restore()
+        descriptors = share_out(config, limit(), open_now())
+        report_few(self._log, config, descriptors)
+        self.acceptors.total.limit = descriptors.connections
         engine = self._broker.engine
         engine.tasks.go_on(partial(require_step, engine))
         for name, acceptor in config.messaging_acceptors.items():
@@ -73,6 +77,8 @@ class Server:
                 name=name,
                 context=self.security.context(name),
                 open_metrics=http_acceptor.open_metrics,
+                connections_max=descriptors.http[name][0],
+                reserved_max=descriptors.http[name][1],
                 allowed_hosts=http_acceptor.allowed_hosts,
                 console=console if http_acceptor.console else None,
                 shared=shared,

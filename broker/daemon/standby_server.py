@@ -12,6 +12,7 @@ from broker import clock
 from broker.config import AmqpAcceptor, Config, MessagingAcceptor, MqttAcceptor, StompAcceptor
 from broker.daemon.accepting import amqp_scheme, detecting, failover_servers, served_protocols, speaks_websocket
 from broker.daemon.acceptors import Acceptors
+from broker.daemon.descriptors import limit, open_now, share_out
 from broker.daemon.start_errors import taken
 from broker.engine.model.report import Report
 from broker.management.http import HttpServer
@@ -99,6 +100,8 @@ class StandbyServer:
         api = StandbyApi(
             self._replicated, token, name=broker.name, version=broker.version, started=broker.started, now=clock.wall_ms
         )
+        descriptors = share_out(self._config, limit(), open_now())
+        self._acceptors.total.limit = descriptors.connections
         for name, acceptor in self._config.http_acceptors.items():
             server = HttpServer(
                 broker,
@@ -106,6 +109,8 @@ class StandbyServer:
                 name=name,
                 context=lasting_context(name, acceptor.tls),
                 open_metrics=acceptor.open_metrics,
+                connections_max=descriptors.http[name][0],
+                reserved_max=descriptors.http[name][1],
                 allowed_hosts=acceptor.allowed_hosts,
                 standby=api.application,
             )

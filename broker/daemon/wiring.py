@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from broker import __version__, clock
 from broker.config import AddressSection, AmqpAcceptor, Config, StompAcceptor, rules_of
+from broker.daemon.descriptors import bodies_open_max, limit
 from broker.engine import DiskWatch, Divert, Engine, JumpDetectingClock, Restored
 from broker.engine.model.attributes import FIELDS, PLAIN, RequestedAttributes
 from broker.engine.model.errors import EngineError
@@ -104,6 +105,7 @@ def file_log(config: Config, outside: Environment, *, elsewhere: BodyStore | Non
     settings = LogSettings(
         segment_bytes=config.journal.segment_size,
         slow_sync_ms=config.journal.slow_sync_warning,
+        open_bodies_max=bodies_open_max(limit()),
         retention=RetentionSettings(
             enabled=retention.enabled,
             age_days=-1 if retention.max_age < 0 else -(-retention.max_age // DAY_MS),

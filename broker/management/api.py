@@ -66,7 +66,7 @@ PAGE_BODY_BYTES_MAX: Final = 2 << 20
 _PARAMETER: Final = re.compile(r"\{[\w:]+\}")
 
 #: Headers of every answer that does not set its own: do not guess the type, load nothing, store nothing.
-_PROTECTION: Final = (
+PROTECTION: Final = (
     (b"x-content-type-options", b"nosniff"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     (b"cache-control", b"no-store"),
@@ -178,7 +178,7 @@ def application(
     return app
 
 
-def hardened(send: Send, protection: Iterable[tuple[bytes, bytes]] = _PROTECTION) -> Send:
+def hardened(send: Send, protection: Iterable[tuple[bytes, bytes]] = PROTECTION) -> Send:
     """A `send` that adds the protecting headers that the answer does not set itself."""
 
     async def sending(message: Message) -> None:

@@ -42,6 +42,9 @@ ACCESS: Final = "access"
 #: The challenge of a 401: how to log in (RFC 7617, 6750).
 CHALLENGE: Final = 'Bearer, Basic realm="bartleby", charset="UTF-8"'
 
+#: What an unknown caller is told.
+LOG_IN: Final = "log in as a user of the broker, or with the token of management.token in the data directory"
+
 
 class Unknown(Exception):
     """The caller could not be authenticated."""
@@ -55,7 +58,7 @@ class Caller:
     authorization: str | None = field(init=False, default=None)
     access: Access | None = field(init=False, default=None)
     version: int = field(init=False, default=-1)  # of the users and rules at its login
-    in_session: bool = field(init=False, default=False)  # it has asked for a page of the console after a login
+    manages: bool = field(init=False, default=False)  # it has called as somebody with the permission `manage`
 
 
 class Callers:
@@ -74,7 +77,7 @@ class Callers:
         if caller.access is not None and (caller.authorization, caller.version) == (given, version) and not over:
             return caller.access
         scheme, _, text = given.partition(" ")
-        if scheme.lower() == "bearer" and compare_digest(text.strip().encode(), self._token):
+        if is_token(given, self._token):
             access = UNRESTRICTED
         else:
             found = await log_in(self._broker, partial(self._ask, caller.peer, scheme.lower(), text.strip()))
@@ -82,6 +85,7 @@ class Callers:
                 raise Unknown
             access = found
         caller.authorization, caller.version, caller.access = given, version, access
+        caller.manages = access.anywhere(Permission.MANAGE)
         return access
 
     def _ask(self, peer: Peer, scheme: str, text: str, then: Then) -> None:
@@ -92,6 +96,12 @@ class Callers:
             gate.bearer(peer, "", text.encode(), then)
         else:
             gate.named(peer, *(_credentials(text) if scheme == "basic" else ("", b"")), then)
+
+
+def is_token(authorization: str, token: bytes) -> bool:
+    """Whether a caller presents the broker's own token."""
+    scheme, _, text = authorization.partition(" ")
+    return scheme.lower() == "bearer" and compare_digest(text.strip().encode(), token)
 
 
 #: Takes the identity of a caller; None: its login is refused.

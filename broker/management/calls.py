@@ -34,7 +34,7 @@ from starlette.routing import BaseRoute
 from broker.engine.model.access import Access
 from broker.engine.model.errors import EngineError
 from broker.management import problems
-from broker.management.callers import ACCESS, CHALLENGE, Callers, Unknown, require_whole
+from broker.management.callers import ACCESS, CHALLENGE, LOG_IN, Callers, Unknown, require_whole
 from broker.management.operator_log import REPORT, caller_fields
 from broker.management.ports import Broker
 from broker.management.problems import Refused
@@ -108,8 +108,7 @@ class RequestGuard:
             client = request.client
             where = f"{client.host}:{client.port}" if client else "unknown"
             self._report("management.denied", remote=where, method=request.method, path=request.url.path)
-            detail = "log in as a user of the broker, or with the token of management.token in the data directory"
-            raise Refused("not-logged-in", detail, {"www-authenticate": CHALLENGE}) from None
+            raise Refused("not-logged-in", LOG_IN, {"www-authenticate": CHALLENGE}) from None
         setattr(request.state, ACCESS, access)
         setattr(request.state, REPORT, self._report)
         try:

@@ -17,20 +17,19 @@ from typing import Any, Final
 
 import uvicorn
 from fastapi import FastAPI
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from broker.management.api import Api
-from broker.management.callers import CALLER, Caller
-from broker.management.connection_slots import ConnectionSlots, Slot
+from broker.management.api import PROBES, PROTECTION, Api
+from broker.management.callers import CALLER, CHALLENGE, LOG_IN, Caller, is_token
 from broker.management.hosts import AllowedHosts
-from broker.management.limits import Limits
+from broker.management.limits import RESERVED_MAX, Limits
 from broker.management.ports import Broker
 from broker.management.problems import problem
 from broker.management.shared import Shared
-from broker.net.binding import bind
-from broker.net.handshake import shake
-from broker.net.secure_server import SecureServer
+from broker.net.acceptor import ListeningSockets
+from broker.net.admission import ConnectionSlots, Slot
+from broker.net.handshake import name_and_origin, shake
 from broker.net.tasks import supervised
 from broker.security.certificates import subject_of
 from broker.sessions.login import Peer
@@ -42,9 +41,12 @@ _SERVED: Final = ("HTTP",)
 #: Connections at once: enough for some collectors, health checks and operators.
 CONNECTIONS_MAX: Final = 64
 
-#: Connections beyond these that wait for a refusal, which answers their first request, and the seconds for that.
-REFUSED_MAX: Final = 16
-REFUSAL_SECONDS_MAX: Final = 2
+#: Seconds for the first request of a reserved connection.
+FIRST_REQUEST_SECONDS_MAX: Final = 2
+
+#: The beginning of calls that nobody may make without a login, and the open ones among them.
+_CALLS: Final = b"/api/v1/"
+_OPEN: Final = (b"/api/v1/docs", b"/api/v1/openapi.json")
 
 #: Bytes of a request's line and headers: a queue's name of 1 KiB and a selector of 4 KiB, percent-encoded, fit.
 HEADER_BYTES_MAX: Final = 32 << 10
@@ -71,8 +73,7 @@ class _Handshake:
 
     def __init__(self, client: socket.socket, address: object) -> None:
         self.known = False
-        self.origin = str(address[0]) if isinstance(address, tuple) else ""
-        self.remote = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "local"
+        self.remote, self.origin = name_and_origin(address)
         self.client = client
         self.begun = False
         self.task: asyncio.Task[None] | None = None
@@ -87,12 +88,66 @@ class _Handshake:
         self.task.cancel()
 
 
+class _Reserved:
+    """The application of a connection beyond the limit: it answers health probes and holders of the token, once."""
+
+    def __init__(self, app: ASGIApp, token: bytes) -> None:
+        self._app = app
+        self._token = token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI: answer or refuse a request, and close the connection."""
+
+        async def closing(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
+            await send(message)
+
+        authorization = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
+        probes = scope["raw_path"].decode("latin-1") in PROBES
+        allowed = probes or is_token(authorization, self._token)
+        await (self._app if allowed else _FULL)(scope, receive, closing)
+
+
+#: The answer to those who find no place.
+_FULL: Final = problem("too-many-connections", "all connections of this acceptor are taken by users who may manage it")
+
+
+def _refusal() -> bytes:
+    """The whole answer to a call without a login, as bytes."""
+    refused = problem("not-logged-in", LOG_IN, headers={"www-authenticate": CHALLENGE})
+    headers = [*refused.raw_headers, *PROTECTION, (b"connection", b"close")]
+    lines = [b"HTTP/1.1 401 Unauthorized", *(name + b": " + value for name, value in headers)]
+    return b"\r\n".join(lines) + b"\r\n\r\n" + bytes(refused.body)
+
+
+_REFUSAL: Final = _refusal()
+
+
+def _lacks_login(data: bytes) -> str:
+    """The path of a whole request that is sure to be refused for want of a login; empty if it is another one.
+
+    What is not plain at a glance is left to the application.
+    """
+    head, end, rest = data.partition(b"\r\n\r\n")
+    method, _, line = head.partition(b" ")
+    if not end or rest or not method.isalpha() or not line.startswith(_CALLS) or line.startswith(_OPEN):
+        return ""
+    lowered = head.lower()
+    if any(name in lowered for name in (b"\nauthorization", b"\ncontent-length", b"\ntransfer-encoding", b"\norigin")):
+        return ""
+    return line.partition(b" ")[0].decode("latin-1")
+
+
 class _Connection(H11Protocol):
     """Uvicorn's connection with a caller, a limit on their number, and one on the time without a completed request."""
 
     foreign: Callable[[Peer, str, str], None]
+    denied: Callable[[Peer, str, str], None]
+    refused: Callable[[Slot], None]
     slots: ConnectionSlots
-    refused: ConnectionSlots
+    reserved: ConnectionSlots
+    token: bytes
     seconds_max: float = REQUEST_SECONDS_MAX
     left: Callable[[Peer], None]
 
@@ -108,7 +163,7 @@ class _Connection(H11Protocol):
 
     @property
     def known(self) -> bool:
-        return self._caller.access is not None or self._caller.in_session
+        return self._caller.manages
 
     @property
     def origin(self) -> str:
@@ -130,21 +185,24 @@ class _Connection(H11Protocol):
         self._caller = Caller(self._peer)
         self.app_state = {**self.app_state, CALLER: self._caller}
         if self.handshake is not None:
-            self.slots.went(self.handshake)  # this connection takes its place
-        if self.slots.come(self):
+            self.slots.release(self.handshake)  # this connection takes its place
+            self.reserved.release(self.handshake)
+        if self.slots.acquire(self, self.refused):
             self._check = self.loop.call_later(self.seconds_max, self._check_progress)
+        elif self.reserved.acquire(self):
+            self.app = _Reserved(self.app, self.token)
+            self._check = self.loop.call_later(FIRST_REQUEST_SECONDS_MAX, self._check_progress)
         else:
-            self.app = problem(
-                "too-many-connections",
-                "all connections of this acceptor are taken by clients that have logged in",
-                headers={"connection": "close"},
-            )
-            self.refused.come(self)
-            self._check = self.loop.call_later(REFUSAL_SECONDS_MAX, transport.abort)
+            transport.abort()
 
     def data_received(self, data: bytes) -> None:
         protocol = "" if self._spoken_to else spoken(data[:FIRST_BYTES])
         self._spoken_to = True
+        if self._is_idle and not self._peer.subject and (path := _lacks_login(data)):
+            self.denied(self._peer, data.partition(b" ")[0].decode("latin-1"), path)
+            self.transport.write(_REFUSAL)
+            self.transport.close()
+            return
         super().data_received(data)
         if found := advice(protocol, _SERVED):
             self.foreign(self._peer, protocol, found)
@@ -153,10 +211,16 @@ class _Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._check is not None:
             self._check.cancel()
-        self.slots.went(self)
-        self.refused.went(self)
+        self.slots.release(self)
+        self.reserved.release(self)
         self.left(self._peer)
         super().connection_lost(exc)
+
+    @property
+    def _is_idle(self) -> bool:
+        """Whether no request has begun, or is being answered."""
+        cycle: Any = self.cycle
+        return (cycle is None or cycle.response_complete) and not self.conn.trailing_data[0]
 
     @property
     def _is_answered(self) -> bool:
@@ -197,6 +261,7 @@ class HttpServer:
         open_metrics: bool | None = None,
         allowed_hosts: Sequence[str] | None = None,
         connections_max: int = CONNECTIONS_MAX,
+        reserved_max: int = RESERVED_MAX,
         request_seconds_max: float = REQUEST_SECONDS_MAX,
         limits: Limits | None = None,
         console: ASGIApp | None = None,
@@ -212,19 +277,22 @@ class HttpServer:
         self._open_metrics = open_metrics
         self._allowed_hosts = allowed_hosts
         self.refused = 0
-        self._connections_max = connections_max
-        self._crowd = ConnectionSlots(connections_max, self._on_refused)
+        self._slots = ConnectionSlots(connections_max)
+        self._reserved = ConnectionSlots(reserved_max)
         bounds = {
             "foreign": staticmethod(self._on_foreign),
-            "slots": self._crowd,
-            "refused": ConnectionSlots(REFUSED_MAX),
+            "denied": staticmethod(self._on_denied),
+            "refused": staticmethod(self._on_refused),
+            "left": staticmethod(self._left),
+            "slots": self._slots,
+            "reserved": self._reserved,
             "seconds_max": request_seconds_max,
+            "token": token.encode(),
         }
-        self._protocol = type("Connection", (_Connection,), {**bounds, "left": staticmethod(self._left)})
+        self._protocol = type("Connection", (_Connection,), bounds)
         self._server: uvicorn.Server | None = None
-        self._secure: SecureServer | None = None
-        self._handshakes: set[asyncio.Task[None]] = set()
-        self._sockets: list[socket.socket] = []
+        self._sockets: ListeningSockets | None = None
+        self._begun: set[asyncio.Task[None]] = set()  # sockets that are about to become connections
 
     @property
     def connections(self) -> int:
@@ -233,8 +301,9 @@ class HttpServer:
 
     async def start(self, host: str, port: int) -> list[tuple[str, int]]:
         """Listen, and return the addresses bound (port 0 picks a port).  Raises OSError."""
-        self._sockets = await bind(host, port, BACKLOG)
-        bound = [(str(s.getsockname()[0]), int(s.getsockname()[1])) for s in self._sockets]
+        sockets = ListeningSockets(self._name, self._accept, self._report)
+        bound = await sockets.open(host, port, BACKLOG)
+        self._sockets = sockets
         local = all(ip_address(address.partition("%")[0]).is_loopback for address, _ in bound)
         names = self._allowed_hosts
         hosts = None if names is None and self._context is not None else AllowedHosts([host, *(names or ())])
@@ -258,35 +327,48 @@ class HttpServer:
         config.load()
         server = uvicorn.Server(config)
         server.lifespan = config.lifespan_class(config)
-        await server.startup(self._sockets if self._context is None else [])
+        await server.startup([])
         self._server = server
-        if self._context is not None:
-            self._secure = SecureServer(
-                self._shake, lambda error: self._report("connection.unaccepted", error=str(error))
-            )
-            self._secure.serve(self._sockets)
+        sockets.serve()
         return bound
 
-    def _shake(self, client: socket.socket, address: object) -> None:
-        """Begin the TLS handshake of an accepted socket."""
+    def _accept(self, client: socket.socket, address: object) -> None:
+        """Begin a connection, or its TLS handshake."""
+        if self._context is None:
+            task = supervised("accept", self._plain(client))
+            self._begun.add(task)
+            task.add_done_callback(self._begun.discard)
+            return
         handshake = _Handshake(client, address)
-        if not self._crowd.come(handshake):
+        if not self._slots.acquire(handshake, self._on_refused) and not self._reserved.acquire(handshake):
             client.close()
             return
         handshake.task = supervised(f"handshake with {handshake.remote}", self._secured(handshake))
-        self._handshakes.add(handshake.task)
-        handshake.task.add_done_callback(self._handshakes.discard)
+        self._begun.add(handshake.task)
+        handshake.task.add_done_callback(self._begun.discard)
         handshake.task.add_done_callback(lambda _: handshake.ended())
 
+    def _connection(self) -> _Connection:
+        server = self._server
+        assert server is not None, "sockets are accepted once it has started"
+        made: _Connection = self._protocol(
+            config=server.config, server_state=server.server_state, app_state=server.lifespan.state
+        )
+        return made
+
+    async def _plain(self, client: socket.socket) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(self._connection, client)
+        except OSError as error:
+            client.close()
+            self._report("connection.unaccepted", acceptor=self._name, error=error.strerror or str(error))
+
     async def _secured(self, handshake: _Handshake) -> None:
-        server, context = self._server, self._context
-        assert server is not None
+        context = self._context
         assert context is not None
 
         def connection() -> _Connection:
-            secured: _Connection = self._protocol(
-                config=server.config, server_state=server.server_state, app_state=server.lifespan.state
-            )
+            secured = self._connection()
             secured.handshake = handshake
             return secured
 
@@ -297,14 +379,18 @@ class HttpServer:
         try:
             await shake(handshake.client, context(), connection, seconds=HANDSHAKE_SECONDS_MAX, failed=failed)
         finally:
-            self._crowd.went(handshake)
+            self._slots.release(handshake)
+            self._reserved.release(handshake)
+
+    def _on_denied(self, peer: Peer, method: str, path: str) -> None:
+        self._report("management.denied", remote=peer.remote, method=method, path=path)
 
     def _on_foreign(self, peer: Peer, protocol: str, found: str) -> None:
         self._report("connection.foreign", acceptor=self._name, remote=peer.remote, speaks=protocol, advice=found)
 
     def _on_refused(self, slot: Slot) -> None:
         self.refused += 1
-        self._report("connection.refused", acceptor=self._name, remote=slot.remote, allowed=self._connections_max)
+        self._report("connection.refused", acceptor=self._name, remote=slot.remote, allowed=self._slots.limit)
 
     def _left(self, peer: Peer) -> None:
         if self._standby is None:  # no client logs in to a standby
@@ -313,10 +399,10 @@ class HttpServer:
     async def stop(self) -> None:
         """Stop accepting, give requests in progress some time to finish, and close."""
         server, self._server = self._server, None
-        if self._secure is not None:
-            self._secure.close()
-        for task in list(self._handshakes):
+        if self._sockets is not None:
+            self._sockets.close()
+            self._sockets = None
+        for task in list(self._begun):
             task.cancel()
         if server is not None:
-            await server.shutdown(self._sockets)
-            self._sockets = []
+            await server.shutdown([])

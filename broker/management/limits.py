@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+#: HTTP connections of an acceptor beyond its limit, whose first request decides: health probes and holders of the
+#: broker's token are answered, others refused.  Then they are closed.
+RESERVED_MAX: Final = 16
 
 
 @dataclass(frozen=True, slots=True)

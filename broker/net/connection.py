@@ -59,6 +59,10 @@ class Origin(ABC):
         """Note that a connection has ended."""
 
     @abstractmethod
+    def closing(self, connection: Connection) -> None:
+        """Note that a connection is about to end, and lingers until the peer closes its side."""
+
+    @abstractmethod
     def report_foreign(self, connection: Connection, first: bytes) -> None:
         """Note that a connection ended before it was established; `first` is the beginning of its input."""
 
@@ -112,6 +116,7 @@ class Connection(asyncio.Protocol):
         "_tick",
         "_transport",
         "_unsent",
+        "gone",
         "peer",
         "session",
     )
@@ -131,8 +136,21 @@ class Connection(asyncio.Protocol):
         self._first: bytes | None = None  # the first input before it was established: may be another protocol
         self._received_at = self._sent_at = origin.monotonic_ms()
         self._started_at = self._received_at if started_at is None else started_at
+        self.gone = False  # the peer has hung up, which the event loop may not have read yet
         self.peer = Peer("local")
         self.session: Session | None = None
+
+    # -- its place among the connections of an acceptor (see `admission.Slot`) --------------------------------------
+
+    @property
+    def known(self) -> bool:
+        """Whether the peer has logged in, and its connection does not end."""
+        return self.session is not None and self.session.established and not (self.gone or self._closing_since)
+
+    @property
+    def origin(self) -> str:
+        """The peer's address; empty if it has none."""
+        return self.peer.origin
 
     @property
     def leaving(self) -> bool:
@@ -149,6 +167,13 @@ class Connection(asyncio.Protocol):
     def remote(self) -> str:
         """The peer's address and port."""
         return self.peer.remote
+
+    def leave(self) -> None:
+        """Close: another connection takes this place."""
+        if self._transport is None:
+            self._origin.forget(self)  # it has not begun, and will not
+        else:
+            self.abort()
 
     # -- the event loop's callbacks --------------------------------------------------------------------------------
 
@@ -334,6 +359,7 @@ class Connection(asyncio.Protocol):
 
     def _hang_up(self, transport: asyncio.Transport) -> None:
         self._closing_since = self._origin.monotonic_ms()
+        self._origin.closing(self)
         if transport.is_closing():
             return
         transport.resume_reading()

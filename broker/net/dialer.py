@@ -140,6 +140,9 @@ class Dialer(Origin):
             connection.congestion_changed()
         return True
 
+    def closing(self, connection: Connection) -> None:
+        """Nothing: its link makes no other before it has ended."""
+
     def forget(self, connection: Connection) -> None:
         """Note that a connection has ended; its session tells the link."""
         self.connections.pop(connection, None)

@@ -65,6 +65,11 @@ def reason(error: Exception) -> str:
     return str(said or str(error) or type(error).__name__)
 
 
+def name_and_origin(address: object) -> tuple[str, str]:
+    """A peer as the log names it, and its address alone, empty if it has none."""
+    return (f"{address[0]}:{address[1]}", str(address[0])) if isinstance(address, tuple) else ("local", "")
+
+
 class _Farewell:
     """Sends the alert of a failed handshake on a socket that the event loop closes."""
 
@@ -153,15 +158,15 @@ class Handshake:
         over: Callable[[Handshake], None],
         failed: Callable[[Handshake, str], None],
     ) -> None:
-        self.remote, self.host = "local", ""
-        if isinstance(address, tuple):
-            self.remote, self.host = f"{address[0]}:{address[1]}", str(address[0])
-        self._origin = origin
+        self.known = False
+        self.remote, self.origin = name_and_origin(address)
+        self._owner = origin
         self._tick = tick
         self._socket = client
         self._over = over
         self._failed = failed
         self._task: asyncio.Task[None] | None = None
+        self._begun = False
 
     def begin(self, context: ssl.SSLContext) -> None:
         """Begin the handshake."""
@@ -173,11 +178,19 @@ class Handshake:
 
     def abort(self) -> None:
         """Abort the handshake."""
+        if self._task is None or not self._begun:  # a task that is cancelled before it began does nothing
+            self._socket.close()
+            self.end()
         if self._task is not None:
             self._task.cancel()
 
+    def leave(self) -> None:
+        """Close: another connection takes this place."""
+        self.abort()
+
     async def _shake(self, context: ssl.SSLContext) -> None:
-        origin = self._origin
+        self._begun = True
+        origin = self._owner
         started_at = origin.monotonic_ms()
         try:
             await shake(

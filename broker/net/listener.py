@@ -6,14 +6,17 @@ import asyncio
 import select
 import socket
 import ssl
+import sys
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from typing import Final
 
 from broker.engine.model.report import Report
-from broker.net.binding import hosts_of
+from broker.net.acceptor import ListeningSockets
+from broker.net.admission import ConnectionSlots, Slot
 from broker.net.connection import Connection, Origin, Ticking
-from broker.net.handshake import Handshake
-from broker.net.secure_server import SecureServer
+from broker.net.handshake import Handshake, name_and_origin
+from broker.net.tasks import supervised
 from broker.security.throttle import block
 from broker.sessions import protocol_detection
 from broker.sessions.login import Peer
@@ -37,7 +40,10 @@ MakeSession = Callable[[Transport, int, Peer], Session]
 
 
 class Listener(Origin):
-    """One acceptor of a binary protocol."""
+    """One acceptor of a binary protocol.
+
+    `connections_max`: its connections at once, -1: any number; `total`: the places of all acceptors together.
+    """
 
     def __init__(
         self,
@@ -48,8 +54,7 @@ class Listener(Origin):
         report: Report,
         monotonic_ms: Callable[[], int],
         connections_max: int,
-        total: Callable[[], int],
-        total_max: int,
+        total: ConnectionSlots,
         handshake_timeout: int,
         origins: dict[str, int] | None = None,
         origin_max: int = -1,
@@ -62,126 +67,137 @@ class Listener(Origin):
         self.tick = tick
         self.accepted = 0
         self.refused = 0
-        self.handshakes: dict[Handshake, None] = {}
+        self._held: set[Connection | Handshake] = set()
+        self._slots = ConnectionSlots(connections_max if connections_max >= 0 else sys.maxsize)
+        self._total = total
         self._origin_max = origin_max
         self._origins = {} if origins is None else origins  # connections by address, over all acceptors
         self._context = context
         self._left = left
         self._served = served
         self._make_session = make_session
-        self._connections_max = connections_max
-        self._hung_up: set[Connection] = set()
-        self._looked_at = 0
-        self._total = total
-        self._total_max = total_max
-        self._server: asyncio.Server | None = None
-        self._secure: SecureServer | None = None
+        self._sockets: ListeningSockets | None = None
         self._idle = asyncio.Event()
+        self._looked_at = 0
 
     async def open(self, host: str, port: int) -> list[tuple[str, int]]:
         """Listen, and return the addresses bound (port 0 picks a port).  Raises OSError."""
-        loop = asyncio.get_running_loop()
+        sockets = ListeningSockets(self.name, self._accept, self.report)
+        bound = await sockets.open(host, port, BACKLOG)
+        self._sockets = sockets
+        sockets.serve()
+        return bound
+
+    def _accept(self, client: socket.socket, address: object) -> None:
+        """Give an accepted socket a place, and begin its connection or its TLS handshake; or close it."""
+        held: Connection | Handshake
         if self._context is None:
-            self._server = await loop.create_server(
-                lambda: Connection(self, self.tick), hosts_of(host), port, backlog=BACKLOG
-            )
-            return [socket.getsockname()[:2] for socket in self._server.sockets]
-        self._secure = SecureServer(self._shake, lambda error: self.report("connection.unaccepted", error=str(error)))
-        return await self._secure.open(host, port, BACKLOG)
-
-    @property
-    def _open(self) -> bool:
-        return self._server is not None or self._secure is not None
-
-    def _shake(self, client: socket.socket, address: object) -> None:
-        """Begin the TLS handshake of an accepted socket."""
-        assert self._context is not None
-        handshake = Handshake(
-            self, self.tick, client, address, over=self._forget_handshake, failed=self._handshake_failed
-        )
-        if not self._may_connect(handshake.remote, handshake.host):
+            held = Connection(self, self.tick)
+            held.peer = Peer(*name_and_origin(address))
+        else:
+            held = Handshake(self, self.tick, client, address, over=self._release, failed=self._handshake_failed)
+        if not self._acquire(held):
             client.close()
-            return
-        self.handshakes[handshake] = None
-        self._arrived(handshake.host)
-        handshake.begin(self._context())
+        elif isinstance(held, Handshake):
+            assert self._context is not None, "there are handshakes over TLS only"
+            held.begin(self._context())
+        else:
+            supervised(f"accept {held.remote}", self._connect(held, client))
 
-    @property
-    def count(self) -> int:
-        """Open sockets, including those in their TLS handshake."""
-        return len(self.connections) + len(self.handshakes)
-
-    def _forget_handshake(self, handshake: Handshake) -> None:
-        if self.handshakes.pop(handshake, handshake) is None:
-            self._departed(handshake.host)
+    async def _connect(self, connection: Connection, client: socket.socket) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, client)
+        except OSError as error:  # as without memory; usually the peer has already disconnected
+            client.close()
+            self._release(connection)
+            self.report("connection.unaccepted", acceptor=self.name, error=error.strerror or str(error))
 
     def _handshake_failed(self, handshake: Handshake, reason: str) -> None:
         self.report("tls.failed", acceptor=self.name, remote=handshake.remote, reason=reason)
 
     def admit(self, connection: Connection) -> bool:
-        """Give a new connection a session, unless there are too many or the acceptor is closed."""
-        if not self._may_connect(connection.remote, connection.peer.origin):
-            return False
+        """Give a new connection a session, unless it has no place."""
+        if connection not in self._held and not (self._context is not None and self._acquire(connection)):
+            return False  # it was displaced before it began
         self.accepted += 1
         self.connections[connection] = None
-        self._arrived(connection.peer.origin)
         connection.session = self._make_session(connection, self.accepted, connection.peer)
         self.report("connection.opened", acceptor=self.name, remote=connection.remote)
         if self.congested:
             connection.congestion_changed()
         return True
 
-    def _allowed_reached(self) -> bool:
-        """Whether `connections-allowed` are there, without those whose peers have hung up.
+    # -- places ----------------------------------------------------------------------------------------------------
+
+    def _acquire(self, held: Connection | Handshake) -> bool:
+        """Take a place at this acceptor and one of all acceptors, unless there is none."""
+        if self._sockets is None:
+            return False
+        origin = block(held.origin)
+        if 0 <= self._origin_max <= self._origins.get(origin, 0):
+            refused = partial(self._refuse, allowed=self._origin_max)
+            if not self._total.displace(held.origin, refused):
+                refused(held)
+                return False
+        if self._slots.full:
+            self._look_for_gone()
+        if not self._slots.acquire(held, lambda slot: self._refuse(slot, self._slots.limit)):
+            return False
+        if not self._total.acquire(held, lambda slot: self._refuse(slot, self._total.limit)):
+            self._slots.release(held)
+            return False
+        self._held.add(held)
+        self._origins[origin] = self._origins.get(origin, 0) + 1
+        return True
+
+    def _look_for_gone(self) -> None:
+        """Let connections make room whose peers have hung up.
 
         A client that connects again at once may be accepted before the end of its old connection is read.  Sockets are
         looked at for this only at the limit, and the more there are the more seldom, whatever strangers do.
         """
-        most = self._connections_max
-        if not 0 <= most <= self.count:
-            return False
         now = self.monotonic_ms()
-        if now - self._looked_at >= self.count // LOOKED_AT_PER_MS:
-            self._looked_at = now
-            self._hung_up = {each for each in self.connections if each.leaving} | self._silently_gone()
-        return most <= self.count - len(self._hung_up)
-
-    def _silently_gone(self) -> set[Connection]:
-        """The connections whose peers have closed, which the event loop has not read yet."""
+        if now - self._looked_at < len(self._slots) // LOOKED_AT_PER_MS:
+            return
+        self._looked_at = now
         poll, by_number = select.poll(), {each.fileno: each for each in self.connections}
         by_number.pop(-1, None)
         for number in by_number:
             poll.register(number, select.POLLRDHUP)
-        return {by_number[number] for number, _ in poll.poll(0)}
+        silent = [by_number[number] for number, _ in poll.poll(0)]
+        for connection in [each for each in self.connections if each.leaving] + silent:
+            connection.gone = True
+            self.closing(connection)
 
-    def _may_connect(self, remote: str, origin: str) -> bool:
-        most = self._connections_max
-        full = self._allowed_reached() or self._total() >= self._total_max
-        crowded = 0 <= self._origin_max <= self._origins.get(block(origin), 0)
-        if self._open and not full and not crowded:
-            return True
+    def _refuse(self, slot: Slot, allowed: int) -> None:
+        """Report a connection that gets or keeps no place."""
+        self._total.release(slot)
         self.refused += 1
-        allowed = self._origin_max if crowded else most
-        self.report("connection.refused", acceptor=self.name, remote=remote, allowed=allowed)
-        return False
+        self.report("connection.refused", acceptor=self.name, remote=slot.remote, allowed=allowed)
 
-    def _arrived(self, origin: str) -> None:
-        key = block(origin)
-        self._origins[key] = self._origins.get(key, 0) + 1
-
-    def _departed(self, origin: str) -> None:
-        key = block(origin)
-        left = self._origins[key] - 1
+    def _release(self, held: Connection | Handshake) -> None:
+        """Free the places of a connection; harmless if it had none."""
+        if held not in self._held:
+            return
+        self._held.discard(held)
+        self._slots.release(held)
+        self._total.release(held)
+        origin = block(held.origin)
+        left = self._origins[origin] - 1
         if left:
-            self._origins[key] = left
+            self._origins[origin] = left
         else:
-            del self._origins[key]
+            del self._origins[origin]
+
+    def closing(self, connection: Connection) -> None:
+        """Let a connection that lingers make room for another one."""
+        self._slots.closing(connection)
+        self._total.closing(connection)
 
     def forget(self, connection: Connection) -> None:
         """Note that a connection has ended."""
-        self._hung_up.discard(connection)
+        self._release(connection)
         if self.connections.pop(connection, connection) is None:
-            self._departed(connection.peer.origin)
             self._left(connection.peer)
             self.report("connection.closed", acceptor=self.name, remote=connection.remote)
         if not self.connections:
@@ -211,15 +227,12 @@ class Listener(Origin):
 
     def close(self) -> None:
         """Stop accepting; existing connections stay."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-        if self._secure is not None:
-            self._secure.close()
-            self._secure = None
+        if self._sockets is not None:
+            self._sockets.close()
+            self._sockets = None
 
     def abort(self) -> None:
         """Abort all connections and handshakes."""
         super().abort()
-        for handshake in list(self.handshakes):
-            handshake.abort()
+        for held in list(self._held):
+            held.leave()

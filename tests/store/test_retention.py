@@ -425,8 +425,5 @@ def test_a_trim_goes_on_where_it_stopped(fault: Fault, enabled: bool) -> None:
         assert len(kept(files, HOME)) == (2 if enabled else 0)
         return files
 
-    whole = trimmed(0)
-    for at in range(1, whole.operations + 1):
-        if not trimmed(at).faults:
-            break
-    assert at > 4
+    hit = sum(trimmed(at).faults for at in range(1, 40))
+    assert hit >= 4, "there was something to fail"

@@ -138,6 +138,11 @@ class Access:
         self._renew()
         return self._security.table.rights(self.user, self.client_id).grants_everywhere(self.roles, permission)
 
+    def anywhere(self, permission: Permission) -> bool:
+        """Whether it is permitted on any address or queue."""
+        self._renew()
+        return self._security.table.rights(self.user, self.client_id).grants_somewhere(self.roles, permission)
+
     def chosen(self, permission: Permission, places: Iterable[tuple[str, str]]) -> list[bool]:
         """Whether it is permitted, for each address and queue; nothing is reported or cached.
 
@@ -207,6 +212,9 @@ class _Unrestricted(Access):
         return True
 
     def everywhere(self, permission: Permission) -> bool:
+        return True
+
+    def anywhere(self, permission: Permission) -> bool:
         return True
 
 

@@ -135,6 +135,10 @@ class _Rights:
         everything = self._spans.get(self._syntax.any_words)
         return everything is not None and all(_has(fields, permission, roles) for _, fields in self._table.in_order())
 
+    def grants_somewhere(self, roles: Roles, permission: Permission) -> bool:
+        """Whether the permission is granted on any name."""
+        return any(_has(fields, permission, roles) for _, fields in self._table.in_order())
+
     def grants_reading(self, roles: Roles, permission: Permission, wildcard: str, queue: str = "") -> bool:
         """Whether it is granted on all addresses that a wildcard address matches (rule 4); otherwise as `grants`."""
         if not self._syntax.is_wildcard(wildcard) or f"{wildcard}{FQQN_SEPARATOR}{queue}" in self._full_names:

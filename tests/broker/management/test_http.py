@@ -17,6 +17,7 @@ from broker.management.api import PAGE_BODY_BYTES_MAX
 from broker.management.callers import CHALLENGE
 from broker.management.calls import BODY_BYTES_MAX
 from broker.management.http import HttpServer
+from broker.management.limits import RESERVED_MAX
 from broker.management.limits import Limits as CallLimits
 from broker.management.resources.addresses import SEND_BYTES_MAX
 from broker.management.resources.tasks import BODY_BYTES_MAX as TASK_BYTES_MAX
@@ -179,28 +180,48 @@ async def connect(broker: TestBroker) -> AsyncIterator[Callable[[], Awaitable[St
             writer.close()
 
 
-async def test_connections_are_limited_and_those_who_are_known_stay(connect: Callable[[], Awaitable[Stream]]) -> None:
+async def test_connections_are_limited_and_those_who_manage_stay(connect: Callable[[], Awaitable[Stream]]) -> None:
+    """Beyond the limit one request of a probe or a holder of the token is answered, and no other."""
     held = [await connect() for _ in range(2)]
     for stream in held:
         assert b"200" in await say(stream, b"/api/v1/status", TOKEN)
-    assert b"503" in await say(refused := await connect(), b"/api/v1/status", TOKEN)
-    assert await is_cut(refused)
+    for path, token, status in [
+        (b"/livez", "", b"200"),
+        (b"/readyz", "", b"200"),
+        (b"/api/v1/status", TOKEN, b"200"),
+        (b"/api/v1/status", "guess", b"503"),
+        (b"/metrics", "", b"503"),
+    ]:
+        assert status in await say(beyond := await connect(), path, token), path
+        assert await is_cut(beyond)
     for stream in held:
         assert b"200" in await say(stream, b"/livez", TOKEN)
 
 
-async def test_refused_connections_are_reported_and_do_not_pile_up(
+async def test_a_probe_finds_a_place_among_silent_connections_beyond_the_limit(
     broker: TestBroker, connect: Callable[[], Awaitable[Stream]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "REFUSAL_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(http, "FIRST_REQUEST_SECONDS_MAX", 0.05)
     for stream in [await connect() for _ in range(2)]:
         assert b"200" in await say(stream, b"/api/v1/status", TOKEN)
-    refused = [await connect() for _ in range(http.REFUSED_MAX + 1)]
-    for stream in refused:
-        assert await is_cut(stream)  # the first at once, the others as they ask nothing
+    silent = [await connect() for _ in range(RESERVED_MAX + 1)]
+    assert b"200" in await say(await connect(), b"/livez")
+    for stream in silent:
+        assert await is_cut(stream)  # the first ones at once, the others as they ask nothing
     lines = broker.reported("connection.refused")
-    assert len(lines) == len(refused)
+    assert len(lines) == len(silent) + 1
     assert lines[0] | {"remote": ""} == {"acceptor": "http", "remote": "", "allowed": 2}
+
+
+async def test_a_call_without_a_login_is_refused_before_the_framework(broker: TestBroker, client: Client) -> None:
+    """With the same answer, but that the connection is closed."""
+    plain = await client.call("GET", "/api/v1/status", token=None)
+    framework = await client.call("GET", "/api/v1/status", token=None, headers={"Authorization": ""})
+    assert (plain.status, plain.json) == (framework.status, framework.json)
+    assert plain.headers == framework.headers | {"connection": "close"}
+    assert len(broker.reported("management.denied")) == 2
+    for path in ("/api/v1/docs", "/api/v1/openapi.json"):
+        assert (await client.call("GET", path, token=None)).status == 200
 
 
 async def test_a_displaced_connection_is_reported(broker: TestBroker, connect: Callable[[], Awaitable[Stream]]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.management.connection_slots import ConnectionSlots
+from broker.net.admission import ConnectionSlots
 
 
 class Visitor:
@@ -22,10 +22,10 @@ def test_the_stranger_who_came_first_from_where_most_come_makes_room() -> None:
     slots = ConnectionSlots(5)
     origins = ["10.0.0.1", "2001:db8::1", "10.0.0.2", "2001:db8::2", "10.0.0.3"]
     visitors = [Visitor(origin) for origin in origins]
-    assert all(slots.come(slot) for slot in visitors)
-    assert slots.come(Visitor("10.0.0.4"))
+    assert all(slots.acquire(slot) for slot in visitors)
+    assert slots.acquire(Visitor("10.0.0.4"))
     assert [slot.left for slot in visitors] == [False, True, False, False, False]  # two from one network
-    assert slots.come(Visitor("10.0.0.5"))
+    assert slots.acquire(Visitor("10.0.0.5"))
     assert [slot.left for slot in visitors] == [True, True, False, False, False]
 
 
@@ -33,7 +33,7 @@ def test_a_flood_from_one_place_displaces_itself() -> None:
     slots = ConnectionSlots(8)
     operator = Visitor("10.0.0.1")
     flood = [Visitor("10.0.0.66") for _ in range(50)]
-    assert all(slots.come(slot) for slot in [*flood[:20], operator, *flood[20:]])
+    assert all(slots.acquire(slot) for slot in [*flood[:20], operator, *flood[20:]])
     assert not operator.left
     assert sum(not slot.left for slot in flood) == 7
 
@@ -41,13 +41,13 @@ def test_a_flood_from_one_place_displaces_itself() -> None:
 def test_who_is_known_stays_and_a_full_house_of_them_takes_nobody() -> None:
     slots = ConnectionSlots(2)
     first, second = Visitor("a", known=True), Visitor("a")
-    assert slots.come(first)
-    assert slots.come(second)
-    assert slots.come(Visitor("b"))
+    assert slots.acquire(first)
+    assert slots.acquire(second)
+    assert slots.acquire(Visitor("b"))
     assert (first.left, second.left) == (False, True)
     third = Visitor("c", known=True)
-    assert slots.come(third)
-    assert not slots.come(Visitor("d"))
-    slots.went(third)
-    slots.went(third)
-    assert slots.come(Visitor("d"))
+    assert slots.acquire(third)
+    assert not slots.acquire(Visitor("d"))
+    slots.release(third)
+    slots.release(third)
+    assert slots.acquire(Visitor("d"))
