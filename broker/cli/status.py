@@ -42,7 +42,10 @@ _COUNTS: Final = ("messages", "ready", "paged", "scheduled", "delivering", "cons
 )
 @call_options
 def status(output: OutputFormat, alive: bool, **where: Any) -> None:
-    """Show the running broker; exit status 1 if it is not ready, with --alive only if it has to be restarted."""
+    """Show the running broker; exit status 1 if it is not ready.
+
+    With --alive only if it has to be restarted.
+    """
     remote = connect(**where)
     if alive:
         click.echo(remote.get_bytes("/livez").decode("utf-8", "replace").strip())

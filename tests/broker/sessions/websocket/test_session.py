@@ -13,8 +13,10 @@ from websockets.typing import Origin, Subprotocol
 from websockets.uri import parse_uri
 
 from broker.sessions.websocket.pieces import WHOLE_BYTES_MAX
-from broker.sessions.websocket.session import REQUEST_BYTES_MAX, WebSocketSession
+from broker.sessions.websocket.session import REQUEST_BYTES_MAX, SUBPROTOCOLS, WebSocketSession
 from tests.broker.sessions.inner import EVERYTHING, Inner, tell_everything
+from tests.support.sim_broker import SimBroker, configured
+from tests.support.sim_browser import Browser
 
 
 class Peer:
@@ -229,3 +231,21 @@ def test_before_the_handshake_nothing_is_owed() -> None:
     tell_everything(cast(Inner, peer.session))
     assert peer.session.close_expected
     assert peer.session.data_to_send() == b""
+
+
+@pytest.mark.parametrize(("acceptor", "offer"), [(a, o) for a, offers in SUBPROTOCOLS.items() for o in offers])
+def test_each_subprotocol_alone_is_accepted(acceptor: str, offer: str) -> None:
+    """Also `mqttv3.1`, all that some clients of MQTT 3.1 ask for."""
+    shipped = configured().acceptors
+    web = shipped[acceptor].model_copy(update={"websocket": True})
+    browser = Browser(SimBroker(configured(acceptors={**shipped, acceptor: web})), acceptor, offer)
+    assert browser.response is not None
+    assert browser.response.status_code == 101
+    assert browser.response.headers["Sec-WebSocket-Protocol"] == offer
+
+
+def test_a_token_among_the_subprotocols_is_not_told() -> None:
+    peer = Peer("mqtt", "bearer.hunter2", accepts=("amqp",))
+    peer.session.receive_data(b"".join(peer.client.data_to_send()))
+    assert peer.foreign == ["mqtt, 1 other"]
+    assert b"hunter2" not in peer.session.data_to_send()
