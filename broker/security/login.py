@@ -8,7 +8,8 @@
     neither                      the user of the client's certificate, or anonymous, if either is allowed
     a name without a password    refused
 
-A login takes as long for an unknown user as for a known one.  Failed logins of an origin slow it (`throttle`).
+A login takes as long for an unknown user as for a known one.  Failed logins slow those
+that follow (`throttle`).
 """
 
 from __future__ import annotations
@@ -133,7 +134,8 @@ class UserGate:
         if self.peers.policy.tokens is None:
             self._refuse(peer, name, "tokens are not accepted here", then)
         else:
-            self._in_turn(peer, name, then, lambda: self._check_token(peer, name, token, then, again=True))
+            self._asking.add(peer)
+            self._check_token(peer, name, token, then, again=True)  # not in turn: nobody guesses a signature
 
     def _check_token(self, peer: Peer, name: str, token: bytes, then: Then, *, again: bool) -> None:
         policy = self.peers.policy
@@ -158,7 +160,6 @@ class UserGate:
             elif name not in ("", found.user):
                 self._refuse(peer, name, "the token belongs to another user", then)
             else:
-                self._throttle.succeeded(peer.origin)
                 identity = Identity(found.user, found.roles, lasting=True)
                 self._enter_if_there(peer, identity, then, "token", found)
 
@@ -166,7 +167,7 @@ class UserGate:
 
     def _in_turn(self, peer: Peer, name: str, then: Then, attempt: Callable[[], None]) -> None:
         self._asking.add(peer)
-        wait = self._throttle.reserve(peer.origin)
+        wait = self._throttle.reserve(peer.origin, name)
         if wait is None:
             self.refuse(peer, name, "too many failed logins", then)
         elif wait:
@@ -203,13 +204,13 @@ class UserGate:
         if stored is None or not unchanged(stored):
             self._refuse(peer, name, "the user was changed meanwhile", then)
             return
-        self._throttle.succeeded(peer.origin)
+        self._throttle.succeeded(peer.origin, name)
         self._enter_if_there(peer, Identity(name, stored.roles), then, how)
 
     def _refuse(self, peer: Peer, name: str, reason: str, then: Then) -> None:
         """Refuse a login, after the origin's delay."""
         self._report("login.refused", remote=peer.remote, user=name, reason=reason)
-        wait = self._throttle.failed(peer.origin)
+        wait = self._throttle.failed(peer.origin, name)
         if wait:
             self._runner.later(wait, lambda: then(None))
         else:

@@ -1,14 +1,16 @@
-"""Throttling of logins: failed logins of one origin delay its next ones, which slows guessing without affecting others.
+"""Throttling of logins: failed logins slow guessing without keeping others behind the same address out.
 
-After the n-th failure in a row an origin waits `delay * 2^(n-1)`, at most `WAIT_MS_MAX`.  Its attempts are then handled
-one after the other, over all of its connections; one that would have to wait longer than that is refused unchecked.  A
-successful login, or ten minutes of silence, clears the failures.
+After the n-th failure in a row with a user name from an address, that name waits there `delay * 2^(n-1)`, at most
+`WAIT_MS_MAX`.  Its attempts from there are then handled one after the other, over all connections; one that would have
+to wait longer than that is refused unchecked.  A successful login with that name, or ten minutes of silence of the
+address, clears its failures, and no other's.  The answers to failures wait as long as all failures of the address
+together demand, so that trying many names is slow too; a right password is answered at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
 from typing import Final
 
@@ -18,67 +20,87 @@ WAIT_MS_MAX: Final = 5_000
 #: Silence after which failures are forgotten, in ms.
 FORGET_MS: Final = 600_000
 
-#: Origins remembered, some 200 bytes each; above this the one that failed first is forgotten.
-ORIGINS_MAX: Final = 10_000
+#: Origins remembered; above this the one whose last failure is longest ago is forgotten.
+ORIGINS_MAX: Final = 2_000
+
+#: Names remembered of one origin, some 200 bytes each; above this the one with the fewest failures is forgotten, so
+#: that names that are tried once do not displace one that is tried again and again.
+NAMES_MAX: Final = 64
 
 
 @dataclass(slots=True, eq=False)
 class _Failures:
     count: int = 0
     free_at: int = 0  # when the next attempt may be checked
+
+
+@dataclass(slots=True, eq=False)
+class _Origin:
+    count: int = 0  # of all names, the forgotten ones too
     last: int = 0
+    names: dict[int, _Failures] = field(default_factory=dict)  # by the hash of the name
 
 
 class Throttle:
-    """Delays logins by origin.  `delay` is the wait after a first failure, in ms; 0: no waits."""
+    """Delays logins by origin and user name.  `delay` is the wait after a first failure, in ms; 0: no waits."""
 
     def __init__(self, monotonic_ms: Callable[[], int], delay: int) -> None:
         self._now = monotonic_ms
         self.delay = delay
-        self._origins: dict[str, _Failures] = {}
+        self._origins: dict[str, _Origin] = {}
 
-    def reserve(self, origin: str) -> int | None:
+    def reserve(self, origin: str, name: str) -> int | None:
         """How long an attempt has to wait, in ms; None: too long, refuse it."""
-        failures = self._of(origin)
+        found = self._of(origin)
+        failures = found.names.get(hash(name)) if found is not None else None
         if failures is None or not self.delay:
             return 0
         now = self._now()
         wait = max(failures.free_at - now, 0)
         if wait > WAIT_MS_MAX:
             return None
-        failures.free_at = now + wait + self._penalty(failures)
+        failures.free_at = now + wait + self._penalty(failures.count)
         return wait
 
-    def failed(self, origin: str) -> int:
+    def failed(self, origin: str, name: str) -> int:
         """Note a failed attempt; return how long to wait before answering, in ms."""
         if not self.delay:
             return 0
-        key = block(origin)
-        failures = self._of(origin)
-        if failures is None:
-            if len(self._origins) >= ORIGINS_MAX:
-                del self._origins[next(iter(self._origins))]
-            failures = self._origins[key] = _Failures()
-        failures.count += 1
-        failures.last = self._now()
-        wait = self._penalty(failures)
-        failures.free_at = max(failures.free_at, failures.last + wait)
-        return wait
-
-    def succeeded(self, origin: str) -> None:
-        """Clear the failures after a successful login."""
+        found = self._of(origin) or _Origin()
         self._origins.pop(block(origin), None)
+        if len(self._origins) >= ORIGINS_MAX:
+            del self._origins[next(iter(self._origins))]
+        self._origins[block(origin)] = found
+        found.count += 1
+        found.last = self._now()
+        failures = found.names.get(hash(name))
+        if failures is None:
+            if len(found.names) >= NAMES_MAX:
+                del found.names[min(found.names, key=lambda each: found.names[each].count)]
+            failures = found.names[hash(name)] = _Failures()
+        failures.count += 1
+        failures.free_at = max(failures.free_at, found.last + self._penalty(failures.count))
+        return self._penalty(found.count)
 
-    def _penalty(self, failures: _Failures) -> int:
-        return min(self.delay << min(max(failures.count - 1, 0), 20), WAIT_MS_MAX)
+    def succeeded(self, origin: str, name: str) -> None:
+        """Clear the failures of a user name after a successful login with it."""
+        found = self._of(origin)
+        if found is not None:
+            cleared = found.names.pop(hash(name), None)
+            found.count -= 0 if cleared is None else cleared.count
+            if not found.count:
+                del self._origins[block(origin)]
 
-    def _of(self, origin: str) -> _Failures | None:
+    def _penalty(self, count: int) -> int:
+        return min(self.delay << min(max(count - 1, 0), 20), WAIT_MS_MAX)
+
+    def _of(self, origin: str) -> _Origin | None:
         key = block(origin)
-        failures = self._origins.get(key)
-        if failures is not None and self._now() - failures.last > FORGET_MS:
+        found = self._origins.get(key)
+        if found is not None and self._now() - found.last > FORGET_MS:
             del self._origins[key]
             return None
-        return failures
+        return found
 
 
 def block(origin: str) -> str:

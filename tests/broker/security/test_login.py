@@ -14,7 +14,7 @@ from broker.security import passwords
 from broker.security.certificates import Rule, subject_of, user_of
 from broker.security.login_policy import Policy
 from broker.security.password_checks import HASHES_WAITING_MAX
-from broker.security.throttle import WAIT_MS_MAX, Throttle, block
+from broker.security.throttle import NAMES_MAX, WAIT_MS_MAX, Throttle, block
 from broker.security.users_file import StoredUser, UnusableFile, read_users, with_password, write_users
 from broker.sessions.login import Peer, call_all
 from broker.sessions.sasl import SCRAMS, Answer, Challenge, Granted, begin
@@ -175,14 +175,48 @@ def test_failed_logins_make_their_origin_wait_and_nobody_else() -> None:
     assert bench.told[-1] is not None, "after a while all is forgotten"
 
 
-def test_a_right_login_forgets_the_failures() -> None:
-    now = 0
-    throttle = Throttle(lambda: now, 100)
-    throttle.failed("a")
-    throttle.failed("a")
-    throttle.succeeded("a")
-    assert throttle.reserve("a") == 0
-    assert throttle.failed("a") == 100
+def test_a_right_login_forgets_the_failures_of_its_own_name_only() -> None:
+    throttle = Throttle(lambda: 0, 100)
+    for _ in range(2):
+        throttle.failed("a", "bob")
+    throttle.failed("a", "eve")
+    throttle.succeeded("a", "eve")
+    assert throttle.reserve("a", "eve") == 0
+    assert throttle.reserve("a", "bob") == 200
+    throttle.succeeded("a", "bob")
+    assert throttle.reserve("a", "bob") == 0
+    assert throttle.failed("a", "bob") == 100
+
+
+@pytest.mark.parametrize("names", [["eve"], [f"user{n}" for n in range(1_000)]], ids=["one name", "many names"])
+def test_a_flood_of_wrong_passwords_keeps_nobody_else_behind_its_address_out(names: list[str]) -> None:
+    throttle = Throttle(lambda: 0, 1_000)
+    for name in names * (1_000 // len(names)):
+        if throttle.reserve("a", name) is not None:
+            throttle.failed("a", name)
+    assert throttle.reserve("a", "bob") == 0, "the right password is checked at once"
+    assert throttle.failed("a", "bob") == WAIT_MS_MAX, "a wrong one is answered late"
+
+
+def test_names_that_are_tried_once_do_not_displace_one_that_is_tried_often() -> None:
+    throttle = Throttle(lambda: 0, 1_000)
+    for _ in range(4):
+        throttle.failed("a", "bob")
+    for n in range(NAMES_MAX * 3):
+        throttle.failed("a", f"user{n}")
+    assert throttle.reserve("a", "bob") == WAIT_MS_MAX
+
+
+def test_ones_own_logins_between_guesses_do_not_help() -> None:
+    """Six in ten seconds, whether or not the guesser logs in as itself in between."""
+    now = checked = 0
+    throttle = Throttle(lambda: now, 1_000)
+    for now in range(0, 10_000, 100):  # noqa: B007 - the throttle reads it
+        throttle.succeeded("a", "eve")
+        if throttle.reserve("a", "bob") == 0:
+            throttle.failed("a", "bob")
+            checked += 1
+    assert checked <= 6
 
 
 @pytest.mark.parametrize(
