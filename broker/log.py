@@ -21,6 +21,7 @@ from typing import Final, Literal, TextIO
 from broker.clock import monotonic_ms, wall_ms
 from broker.log_events import EVENTS, Event, Level
 from broker.security.audit_log import AuditLog
+from broker.security.refusals import Refusals
 
 LogFormat = Literal["console", "json"]
 
@@ -126,6 +127,7 @@ class Log:
         #: How often each code was reported, whether or not its line was written.
         self.counts = dict.fromkeys(EVENTS, 0)
         self.audit: AuditLog | None = None
+        self._refusals = Refusals()
         self._lock = RLock()  # the journal's writer thread reports too
         self._output = _Output(stream)
         self._render = _json if format == "json" else _console
@@ -151,7 +153,7 @@ class Log:
             if audit is None and _LEVELS[level.upper()] < self._least and not event.limited:
                 return  # the common case for events of connections and logins
             values = {name: _cut_field(name, value, chars_max) for name, value in fields.items()}
-            if audit is not None:
+            if audit is not None and not (event.counted and not self._refusals.note(code, values, self._monotonic())):
                 self._audit(audit, code, values)
             if event.limited and not self._admit(code):
                 return
@@ -178,7 +180,14 @@ class Log:
         return True
 
     def tell_suppressed(self, *, now: bool = False) -> None:
-        """Report the lines suppressed in past periods; `now`: also in the current ones, before the log ends."""
+        """Report the lines suppressed in past periods; `now`: also in the current ones, before the log ends.
+
+        The same for refusals that the audit log has as numbers.  Call now and then.
+        """
+        if self.audit is not None and (now or self._refusals.is_over(self._monotonic())):
+            with self._lock:
+                for code, fields in self._refusals.take():
+                    self._audit(self.audit, code, fields)
         if not self._windows:
             return
         over = self._monotonic() - PERIOD_MS

@@ -21,7 +21,8 @@ class Event(NamedTuple):
     """An event that is logged.
 
     `action`: what to do about it, empty: nothing, as an operator or a client intended it.  `limited`: peers can provoke
-    it at will, so excess lines are only counted.  `audited`: auditors need it, so it goes to the audit log too.
+    it at will, so excess lines are only counted.  `audited`: auditors need it, so it goes to the audit log too;
+    `counted`: there as a number for each origin, as it refuses what anybody may try.
     """
 
     level: Level
@@ -29,6 +30,7 @@ class Event(NamedTuple):
     action: str = ""
     limited: bool = False
     audited: bool = False
+    counted: bool = False
 
 
 EVENTS: Final[dict[str, Event]] = {
@@ -38,6 +40,7 @@ EVENTS: Final[dict[str, Event]] = {
         "If the user should have it, add one of its roles to the matching `security-settings`.",
         limited=True,
         audited=True,
+        counted=True,
     ),
     "address.auto_deleted": Event("info", "An unused address that had been created automatically was deleted."),
     "address.changed": Event("info", "An operator added routing types to an address.", audited=True),
@@ -274,6 +277,7 @@ EVENTS: Final[dict[str, Event]] = {
         "Read `reason` and `user` in the line; many from one address are attempts to guess a password.",
         limited=True,
         audited=True,
+        counted=True,
     ),
     "login.revoked": Event(
         "warning",
@@ -293,6 +297,7 @@ EVENTS: Final[dict[str, Event]] = {
         "Close connections of this user, or raise `limits.connections-per-user-max`.",
         limited=True,
         audited=True,
+        counted=True,
     ),
     "management.called": Event(
         "info", "An operator made a management call that changes something.", limited=True, audited=True
@@ -303,6 +308,7 @@ EVENTS: Final[dict[str, Event]] = {
         "Send the token of `management.token`, or log in as a user with the permission `manage`.",
         limited=True,
         audited=True,
+        counted=True,
     ),
     "message.dead_lettered": Event(
         "info",

@@ -270,6 +270,7 @@ class Daemon:
     async def _check(self, server: Server) -> None:
         while True:
             await server.check()
+            self._log.tell_suppressed()
             self._driver.rest()
 
     def _check_lease(self, replication: Replication) -> None:

@@ -1,7 +1,8 @@
 """The audit log: accepted and refused logins, denials, and operators' actions, as JSON lines in a file of its own.
 
-It has the fields that the log has for the same events, whatever the log's level, and leaves none out.  It is readable
-only by its owner, and bounded: a full file is rotated to `FILE.1` and so on, and the oldest one deleted.
+It has the fields that the log has for the same events, whatever the log's level, and leaves out none but refusals that
+repeat, which it has as numbers (`refusals`).  It is readable only by its owner, and bounded: a full file is rotated to
+`FILE.1` and so on, and the oldest one deleted.
 """
 
 from __future__ import annotations
