@@ -17,6 +17,7 @@ Other packages use the names exported here and those of `model`; everything else
 """
 
 from broker.engine.client_sessions.client import NEVER_EXPIRES, Client, ClientSubscription
+from broker.engine.client_sessions.endings import IN_FLIGHT_OUTCOMES, Ending, Outcome, Outcomes, SubscriptionKind
 from broker.engine.client_sessions.sessions import Definition, StoredSession
 from broker.engine.delivery import redelivery
 from broker.engine.delivery.redelivery import DeliveryOutcome
@@ -76,6 +77,7 @@ __all__ = [
     "COUNTED",
     "EVERY_MIN",
     "GROUPED_BY",
+    "IN_FLIGHT_OUTCOMES",
     "KNOWN",
     "NAME_CHARS_MAX",
     "NEVER_EXPIRES",
@@ -105,6 +107,7 @@ __all__ = [
     "DiskWatch",
     "Divert",
     "DivertRouting",
+    "Ending",
     "Engine",
     "Filter",
     "Fold",
@@ -119,6 +122,8 @@ __all__ = [
     "MessageReader",
     "MoveResult",
     "NewQueue",
+    "Outcome",
+    "Outcomes",
     "Producer",
     "Producers",
     "Queue",
@@ -132,6 +137,7 @@ __all__ = [
     "StoredSession",
     "Stream",
     "SubscribeRequest",
+    "SubscriptionKind",
     "Tracer",
     "Transaction",
     "Trial",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Final
 
+from broker.engine.client_sessions.endings import IN_FLIGHT_OUTCOMES, Ending, Outcome, SubscriptionKind
 from broker.engine.client_sessions.sessions import Definition
 from broker.engine.model.access import UNRESTRICTED, Access
 from broker.engine.model.errors import Denied
@@ -143,9 +144,23 @@ class ClientSubscription:
         return self.qos > 0
 
     @property
+    def kind(self) -> SubscriptionKind:
+        """Whose its queue is."""
+        if self.borrowed:
+            return SubscriptionKind.BORROWED
+        return SubscriptionKind.SHARED if self.shared else SubscriptionKind.OWN
+
+    @property
     def stays(self) -> bool:
         """Whether its consumer stays while the client is away, so that nothing is lost."""
-        return self.reliable and not self.borrowed
+        return self.reliable and IN_FLIGHT_OUTCOMES[self.kind, Ending.DISCONNECTED].exactly_once is Outcome.STAYS
+
+    def completes(self, ending: Ending) -> bool:
+        """Whether messages in flight stay with the client after such an ending, and their queue with them."""
+        outcomes = IN_FLIGHT_OUTCOMES[self.kind, ending]
+        consumer = self.attached
+        durable = consumer is not None and consumer.queue.durable
+        return durable and Outcome.STAYS in outcomes[:2] and (self.reliable or self.shared)
 
     @property
     def origin(self) -> str:

@@ -182,6 +182,14 @@ class Consumers:
         else:
             redelivery.give_back(self._state, consumer.queue, messages, how, consumer)
 
+    def return_run(self, consumer: Consumer, messages: Iterable[Message]) -> None:
+        """Return those of these messages that the consumer still has: the broker ends their delivery."""
+        ids = [message.id for message in messages if message.id in consumer.unacked]
+        if ids:
+            self._state.mark = NO_WAY_BACK
+            self._state.dirty[consumer.queue] = None
+            redelivery.give_back(self._state, consumer.queue, consumer.settle(ids), redelivery.INTERRUPTED, consumer)
+
     def withdraw(self, consumer: Consumer, messages: Iterable[Message]) -> None:
         """Put deliveries that were never sent to the consumer back on its queue: nothing has happened to them."""
         ids = [message.id for message in messages if message.id in consumer.unacked]

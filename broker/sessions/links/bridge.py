@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from broker.engine import NEVER_EXPIRES, Client, DeadLetterReason, Queue
+from broker.engine import NEVER_EXPIRES, Client, DeadLetterReason, Ending, Queue
 from broker.engine.model.access import unrestricted
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import MessageHeader
@@ -273,7 +273,7 @@ class Bridge:
                 self.subscribe(session, each)
             except EngineError as error:  # it is reported when the route starts
                 each.route.error = str(error)
-        session.subscriptions.leave_all()
+        session.subscriptions.leave_all(Ending.DISCONNECTED)
         self._sessions.note(session)
         return session
 

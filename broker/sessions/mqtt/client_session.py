@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from broker.engine import Client, Definition, Engine, StoredSession
+from broker.engine import Client, Definition, Ending, Engine, StoredSession
 from broker.engine.model.access import unrestricted
 from broker.engine.model.errors import AlreadyInUse, EngineError
 from broker.sessions.mqtt import will as wills
@@ -222,7 +222,7 @@ class MqttSessions:
         else:
             self.note(session)
 
-    def disconnect(self, session: ClientSession, *, publish_will: bool) -> None:
+    def disconnect(self, session: ClientSession, ending: Ending, *, publish_will: bool) -> None:
         """Note that a session's connection has ended; `publish_will`: without a DISCONNECT of reason code 0."""
         session.owner = None
         session.client.disconnected = self.engine.now
@@ -232,7 +232,7 @@ class MqttSessions:
         if not session.client.lasting:
             self.end(session)
             return
-        session.subscriptions.leave_all()
+        session.subscriptions.leave_all(ending)
         if wills.delay_of(session.will) == 0:
             self._publish_will(session)
         self.note(session)
@@ -269,6 +269,7 @@ class MqttSessions:
         session.ended = True
         self.engine.session_expiry.stop(session.client)
         self._publish_will(session)
+        session.in_flight.stored = None  # its packet identifiers end with its record
         session.subscriptions.drop_all()
         if session.stored is not None:
             self.engine.sessions.drop(session.stored)

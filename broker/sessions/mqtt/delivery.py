@@ -7,7 +7,18 @@ codec --PUBACK, PUBREC, PUBCOMP--> settled (`inflight`) --> parked messages, the
 
 from __future__ import annotations
 
-from broker.engine import Consumer, Engine, StoredSession, redelivery
+from collections.abc import Iterable
+
+from broker.engine import (
+    IN_FLIGHT_OUTCOMES,
+    Consumer,
+    Ending,
+    Engine,
+    Outcome,
+    Outcomes,
+    StoredSession,
+    redelivery,
+)
 from broker.engine.model.message import Message
 from broker.sessions.convert import ConversionError
 from broker.sessions.mqtt.credit import Credit
@@ -17,20 +28,20 @@ from broker.sessions.mqtt.port import Port
 from broker.sessions.mqtt.send import Sender
 from broker.sessions.mqtt.subscription import Subscription
 from protocols.mqtt.errors import violation
-from protocols.mqtt.inflight import Sent
 from protocols.mqtt.packets import Ack
 
 
 class Deliveries:
     """The sink of all consumers of a session.  `sender` is None while the session has no connection."""
 
-    __slots__ = ("_credit", "_engine", "_subscriptions", "in_flight", "sender")
+    __slots__ = ("_credit", "_engine", "_subscriptions", "in_flight", "retired", "sender")
 
     def __init__(self, engine: Engine, in_flight: InFlight) -> None:
         self.in_flight = in_flight
         self.sender: Sender | None = None
         self._engine = engine
         self._subscriptions: dict[Consumer, Subscription] = {}
+        self.retired: dict[Consumer, Subscription] = {}  # ended, with messages in flight
         self._credit = Credit(engine, in_flight, self._subscriptions)
 
     def add(self, subscription: Subscription, consumer: Consumer) -> None:
@@ -42,31 +53,30 @@ class Deliveries:
     def remove(self, consumer: Consumer) -> None:
         """Remove a consumer.  Messages in flight stay so: their delivery is completed [MQTT-3.10.4-3]."""
         self._subscriptions.pop(consumer, None)
+        self.retired.pop(consumer, None)
         self._credit.forget(consumer)
         self._credit.parked.take(consumer)
         if self.sender is not None:
             self.sender.forget(consumer)
 
-    def retire(self, consumer: Consumer) -> None:
+    def retire(self, subscription: Subscription, consumer: Consumer) -> None:
         """Stop deliveries to a consumer, which stays until its messages in flight are answered."""
+        self.retired[consumer] = subscription
         self._engine.consumers.pause(consumer)
         self._credit.forget(consumer)
         self._subscriptions.pop(consumer, None)
 
-    def give_back_parked(self, consumer: Consumer) -> None:
-        """Return parked messages, which were never sent, to the queue."""
-        self._engine.consumers.withdraw(consumer, self._credit.parked.take(consumer))
-
-    def give_back_at_least_once(self, consumer: Consumer) -> None:
-        """Return messages in flight with QoS 1, and parked ones, to the queue."""
-        self.give_back_parked(consumer)
-        self.in_flight.give_back_at_least_once(consumer)
-
-    def forget(self, consumer: Consumer) -> None:
-        """Give up a consumer's messages in flight: they return to the queue when it is closed."""
-        self.give_back_parked(consumer)
-        self.in_flight.recall(consumer, Sent.AT_LEAST_ONCE)
-        self.in_flight.recall(consumer, Sent.EXACTLY_ONCE)
+    def settle(self, subscriptions: Iterable[Subscription], ending: Ending) -> None:
+        """Do with the messages of subscriptions what the table of `endings` says."""
+        wanted: dict[Consumer, Outcomes] = {}
+        for subscription in subscriptions:
+            consumer = subscription.consumer
+            if consumer is None:
+                continue
+            wanted[consumer] = outcomes = IN_FLIGHT_OUTCOMES[subscription.kind, ending]
+            if outcomes.parked is not Outcome.STAYS:
+                self._engine.consumers.withdraw(consumer, self._credit.parked.take(consumer))
+        self.in_flight.settle(wanted)
 
     def connect(self, port: Port, receive_maximum: int, bytes_in_flight_max: int = -1) -> None:
         """Begin a connection: send messages in flight again, then resume deliveries."""
@@ -180,10 +190,13 @@ class Deliveries:
         self.sender.unreadable(payload, why)
 
     def consumer_closed(self, consumer: Consumer, reason: str) -> None:
-        """Close the connection, as an operator deleted the queue; it is made again when the client reconnects."""
-        if consumer in self._subscriptions:
+        """Close the connection: the queue was deleted, or the client may no longer consume from it.
+
+        Its messages in flight are not resent.  The queue of a subscription is made again when the client returns.
+        """
+        subscription = self._subscriptions.get(consumer) or self.retired.get(consumer)
+        if subscription is not None:
+            self.settle([subscription], Ending.QUEUE_DELETED if consumer.queue.deleted else Ending.REVOKED)
             self.remove(consumer)
-            if consumer.queue.deleted:
-                self.in_flight.release_deleted(consumer)
             if self.sender is not None:
                 self.sender.port.dismiss(reason)

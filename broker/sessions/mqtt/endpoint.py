@@ -14,7 +14,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from broker.engine import Unreadable
+from broker.engine import Ending, Unreadable
 from broker.sessions.confirmations import Confirmations
 from broker.sessions.convert import ConversionError
 from broker.sessions.login import Peer
@@ -125,7 +125,7 @@ class MqttEndpoint(Port):
         if failure is not None and not self.lost:
             self.fail_with(failure)
         if self._ended and not self.lost and not (self.receiver is not None and self.receiver.waiting):
-            self.end(publish_will=True)
+            self.end(Ending.CONNECTION_LOST, publish_will=True)
             self.leaving = True
 
     def proceed(self, failure: MqttError | None) -> None:
@@ -190,10 +190,11 @@ class MqttEndpoint(Port):
     def timed_out(self) -> None:
         """End the connection: the peer was silent for longer than its keep alive allows [MQTT-3.1.2-22]."""
         self.report("connection.silent")
-        self.goodbye(MqttError(ReasonCode.KEEP_ALIVE_TIMEOUT, "no packet arrived within the keep alive"))
+        silent = MqttError(ReasonCode.KEEP_ALIVE_TIMEOUT, "no packet arrived within the keep alive")
+        self.goodbye(silent, Ending.CONNECTION_LOST)
 
     def connection_lost(self) -> None:
-        self.end(publish_will=True)
+        self.end(Ending.CONNECTION_LOST, publish_will=True)
 
     def fail(self, why: str, *, moved: bool = False) -> None:
         self.codec.discard()
@@ -211,14 +212,14 @@ class MqttEndpoint(Port):
         """Return the error that sends the client to the other broker of the pair."""
         return use_another_server(why, self._common.options.failover)
 
-    def goodbye(self, why: MqttError) -> None:
+    def goodbye(self, why: MqttError, ending: Ending = Ending.DISCONNECTED) -> None:
         """Send a DISCONNECT with the reason, and end the connection."""
         self.codec.send_error(why)
         self.touch()
-        self.end(publish_will=True)
+        self.end(ending, publish_will=True)
         self.leaving = True
 
-    def end(self, *, publish_will: bool) -> None:
+    def end(self, ending: Ending = Ending.DISCONNECTED, *, publish_will: bool) -> None:
         """End the connection: drop unsent packets, and disconnect the session, which may end with it."""
         if self.lost:
             return
@@ -236,7 +237,7 @@ class MqttEndpoint(Port):
                     session.in_flight.unsent(packet)
                 elif isinstance(packet, Ack):
                     session.not_sent(packet)
-            self._common.sessions.disconnect(session, publish_will=publish_will)
+            self._common.sessions.disconnect(session, ending, publish_will=publish_will)
         self.ended()
 
     @abstractmethod

@@ -12,7 +12,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final
 
-from broker.engine import Consumer, Engine, Queue, StoredSession, redelivery
+from broker.engine import Consumer, Engine, Outcome, Outcomes, Queue, StoredSession
 from broker.engine.model.errors import UnknownDelivery
 from broker.engine.model.message import Message
 from broker.sessions.mqtt.port import Port, Publishing
@@ -177,51 +177,48 @@ class InFlight:
         self._landed(found.values())
         self._returned(list(found.values()), list(found))
 
-    def recall(self, consumer: Consumer, wanted: Sent) -> list[Message]:
-        """Give up the consumer's packets in a state.
+    def settle(self, wanted: Mapping[Consumer, Outcomes]) -> None:
+        """Do with the messages in flight of each consumer what the table of `endings` says."""
+        found: dict[tuple[Consumer, Sent], dict[int, Message]] = {}
+        if any(each is not Outcome.STAYS for outcomes in wanted.values() for each in outcomes[:2]):
+            for packet_id, state, subscription, message in self:
+                consumer = subscription.consumer
+                if consumer is not None and consumer in wanted:
+                    found.setdefault((consumer, state), {})[packet_id] = message
+        for (consumer, state), messages in found.items():
+            at_least_once, exactly_once, _ = wanted[consumer]
+            self._settle_run(consumer, state, messages, at_least_once if state is Sent.AT_LEAST_ONCE else exactly_once)
 
-        Returns the messages that had been sent; those that waited for the journal are returned to the queue.
-        """
-        found = {
-            packet_id: message
-            for packet_id, state, subscription, message in self
-            if state is wanted and subscription.consumer is consumer
-        }
-        if found:
-            self.give_up(wanted, found)
-            never_left = [found.pop(packet_id) for packet_id in list(found) if not self.leaves(packet_id)]
-            self._engine.consumers.withdraw(consumer, never_left)
-        return list(found.values())
+    def _settle_run(self, consumer: Consumer, state: Sent, sent: dict[int, Message], outcome: Outcome) -> None:
+        """The same for messages of one consumer, all sent with one QoS."""
+        if outcome is Outcome.STAYS or (outcome is Outcome.DELETED and self.stored is None):
+            return  # in the second case the session is ending, and its packet identifiers with it
+        unsent = {packet_id: sent.pop(packet_id) for packet_id in self._unsent.intersection(sent)}
+        if unsent:
+            self.give_up(state, unsent)
+            self._unsent.difference_update(unsent)
+            self._engine.consumers.withdraw(consumer, unsent.values())
+        if not sent:
+            return
+        if state is Sent.EXACTLY_ONCE:
+            self._part_with(sent)
+        else:
+            self.give_up(state, sent)
+        if outcome is Outcome.RETURNED:
+            self._engine.consumers.return_run(consumer, sent.values())
+        elif outcome is Outcome.CONSUMED:
+            held = [message.id for message in sent.values() if message.id in consumer.unacked]
+            self._engine.consumers.acknowledge_run(consumer, held)
 
-    def give_back_at_least_once(self, consumer: Consumer) -> None:
-        """Return messages in flight with QoS 1 to the queue, for other clients (4.8.2)."""
-        for message in self.recall(consumer, Sent.AT_LEAST_ONCE):
-            if message.id in consumer.unacked:
-                self._engine.consumers.give_back(consumer, message.id, redelivery.INTERRUPTED)
-
-    def consume_exactly_once(self, consumer: Consumer) -> None:
-        """Consume messages in flight with QoS 2, which no other client may get [MQTT-4.8.2-5]; return unsent ones."""
-        for packet_id, state, subscription, message in self:
-            if state is not Sent.EXACTLY_ONCE or subscription.consumer is not consumer:
-                continue
-            if packet_id in self._unsent:
-                self._engine.consumers.withdraw(consumer, [message])
-            elif message.id in consumer.unacked:
-                self._engine.consumers.acknowledge(consumer, message.id)
-
-    def release_deleted(self, consumer: Consumer) -> None:
-        """Go on to PUBREL with messages in flight with QoS 2 that were deleted with their queue.
+    def _part_with(self, found: Mapping[int, Message]) -> None:
+        """Go on to PUBREL with messages in flight with QoS 2 that are no longer the client's.
 
         The client may have them: it would take a new message with such a packet identifier for the old one.
         """
-        found = {
-            packet_id: message
-            for packet_id, state, subscription, message in self
-            if state is Sent.EXACTLY_ONCE and subscription.consumer is consumer and packet_id not in self._unsent
-        }
-        if found and self.stored is not None:
-            self.outgoing.acknowledge(PacketType.PUBREC, list(found))
-            self._landed(found.values())
+        self.outgoing.acknowledge(PacketType.PUBREC, list(found))
+        self._landed(found.values())
+        self._returned(list(found.values()), list(found))
+        if self.stored is not None:
             self._engine.sessions.released(self.stored, list(found))
 
     def forget_released(self) -> None:
@@ -231,7 +228,10 @@ class InFlight:
             self._engine.sessions.completed(self.stored, done, sent=True)
 
     def restore(self, stored: StoredSession, subscriptions: Mapping[Consumer, Subscription]) -> None:
-        """Take over the messages in flight before a restart, in order, except those that no longer exist."""
+        """Take over the messages in flight before a restart, in order, except those that no longer exist.
+
+        Those of a queue that the client may no longer consume stay there, as after any loss of that right.
+        """
         consumers = {consumer.queue: consumer for consumer in subscriptions}
         by_consumer: dict[Consumer, list[Message]] = {}
         for queue, message in stored.inflight.values():
@@ -244,9 +244,22 @@ class InFlight:
         }
         for packet_id in stored.released:
             self.outgoing.restore(packet_id, Sent.RELEASED, None)
+        left: dict[int, Message] = {}
         for packet_id, (queue, message) in stored.inflight.items():
             if (queue.id, message.id) in taken:
                 subscription = subscriptions[consumers[queue]].of(message)
                 once = min(published_qos(message), subscription.qos) == 2
                 state = Sent.EXACTLY_ONCE if once else Sent.AT_LEAST_ONCE
                 self.outgoing.restore(packet_id, state, (subscription, message))
+            else:
+                left[packet_id] = message
+        self._leave_behind(left)
+
+    def _leave_behind(self, left: Mapping[int, Message]) -> None:
+        """Note that messages are not in flight any more, which stay on a queue that the client may not consume."""
+        self._returned(list(left.values()), list(left))
+        released = [packet_id for packet_id, message in left.items() if published_qos(message) == 2]
+        for packet_id in released:
+            self.outgoing.restore(packet_id, Sent.RELEASED, None)
+        if released and self.stored is not None:
+            self._engine.sessions.released(self.stored, released)

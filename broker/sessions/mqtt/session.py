@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from broker.engine import Client
+from broker.engine import Client, Ending
 from broker.engine.model.access import Identity
 from broker.engine.model.errors import AlreadyInUse, Denied, EngineError
 from broker.engine.model.names import LINK_SESSIONS
@@ -19,7 +19,7 @@ from broker.sessions.mqtt.port import Publishing
 from broker.sessions.mqtt.terms import refusal
 from broker.sessions.session import MOVED
 from broker.sessions.tick import Transport
-from protocols.mqtt.codes import PacketType, ReasonCode
+from protocols.mqtt.codes import FAILURE, PacketType, ReasonCode
 from protocols.mqtt.errors import MqttError
 from protocols.mqtt.packets import (
     Auth,
@@ -82,14 +82,14 @@ class MqttSession(MqttEndpoint):
         """A CONNACK that waits for the journal goes first."""
         if self._greeting is not None:
             ticket, connack = self._greeting
-            self.end(publish_will=True)
+            self.end(Ending.TAKEN_OVER, publish_will=True)
             self.answers.after(ticket, connack)
         else:
             self._say_taken_over()
 
     def _say_taken_over(self) -> None:
         sentence = "another connection has the same client identifier"
-        self.goodbye(MqttError(ReasonCode.SESSION_TAKEN_OVER, sentence))
+        self.goodbye(MqttError(ReasonCode.SESSION_TAKEN_OVER, sentence), Ending.TAKEN_OVER)
 
     def ended(self) -> None:
         self._traffic.connections -= self.established
@@ -212,7 +212,9 @@ class MqttSession(MqttEndpoint):
             if expiry is not None:
                 session.client.expiry = min(expiry, self._options.expiry_max)
         self.confirm()
-        self.end(publish_will=packet.reason_code != ReasonCode.SUCCESS)
+        fails = packet.reason_code >= FAILURE
+        ending = Ending.CONNECTION_LOST if fails else Ending.DISCONNECTED
+        self.end(ending, publish_will=packet.reason_code != ReasonCode.SUCCESS)
         self.leaving = True
         self.touch()
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from broker.engine import Client, Consumer, Definition, Engine, Queue, redelivery
+from broker.engine import Client, Consumer, Definition, Ending, Engine, Queue, SubscriptionKind, redelivery
 from broker.engine.model.access import Access
 from broker.engine.model.errors import EngineError
 from broker.sessions.mqtt.delivery import Deliveries
@@ -35,63 +35,52 @@ _LEAVING: Final = "#/"
 class Finishing:
     """Subscriptions of a session that have ended, but still have messages in flight."""
 
-    __slots__ = ("_deliveries", "_engine", "_subscriptions")
+    __slots__ = ("_deliveries", "_engine")
 
     def __init__(self, engine: Engine, deliveries: Deliveries) -> None:
         self._engine = engine
         self._deliveries = deliveries
-        self._subscriptions: dict[Consumer, Subscription] = {}
-
-    def add(self, subscription: Subscription, consumer: Consumer) -> None:
-        """Add a subscription that has ended with messages in flight."""
-        self._subscriptions[consumer] = subscription
-        self._deliveries.retire(consumer)
 
     def check(self) -> None:
         """Close the consumers that have no more messages in flight."""
-        if self._subscriptions:
-            for consumer in [c for c in self._subscriptions if not c.unacked or c.closed]:
-                self._engine.subscriptions.finished(self._subscriptions.pop(consumer), redelivery.CLOSED)
+        retired = self._deliveries.retired
+        if retired:
+            for consumer in [c for c in retired if not c.unacked or c.closed]:
+                self._engine.subscriptions.finished(retired.pop(consumer), redelivery.CLOSED)
 
     def resume(self, text: str, access: Access) -> Subscription | None:
         """Return the subscription with that filter, if it has a queue of its own and the client may read it."""
-        for consumer, subscription in list(self._subscriptions.items()):
-            if subscription.filter.text == text and not subscription.shared:
-                del self._subscriptions[consumer]
+        retired = self._deliveries.retired
+        for consumer, subscription in list(retired.items()):
+            if subscription.filter.text == text and subscription.kind is SubscriptionKind.OWN and not consumer.closed:
                 if self._engine.consumers.recheck(consumer, access):
+                    del retired[consumer]
                     return subscription
-                self._engine.subscriptions.finished(subscription, redelivery.CLOSED)
+                self.check()
         return None
 
-    def leave(self) -> None:
-        """Return shared messages in flight with QoS 1, for other clients: the client has disconnected."""
-        for consumer, subscription in self._subscriptions.items():
-            if subscription.shared:
-                self._deliveries.give_back_at_least_once(consumer)
+    def leave(self, ending: Ending) -> None:
+        """Do with their messages what is to be done when the connection has ended."""
+        self._deliveries.settle(self._deliveries.retired.values(), ending)
         self.check()
 
     def drop(self) -> None:
-        """End all, as the session ends: other clients get the messages in flight, except QoS 2 [MQTT-4.8.2-5]."""
-        for consumer, subscription in self._subscriptions.items():
-            self._deliveries.in_flight.consume_exactly_once(consumer)
-            self._engine.subscriptions.finished(subscription, redelivery.INTERRUPTED)
-        self._subscriptions.clear()
+        """End all, as the session ends."""
+        retired = self._deliveries.retired
+        self._deliveries.settle(retired.values(), Ending.SESSION_ENDED)
+        for consumer in list(retired):
+            self._engine.subscriptions.finished(retired.pop(consumer), redelivery.INTERRUPTED)
 
     def to_json(self) -> dict[str, Definition]:
         """Return their stored forms, by key."""
-        stored = [{**s.to_json(), "leaving": True} for consumer, s in self._subscriptions.items() if consumer.unacked]
+        retired = self._deliveries.retired.items()
+        stored = [{**subscription.to_json(), "leaving": True} for consumer, subscription in retired if consumer.unacked]
         return {key_of(each): each for each in stored}
 
     def restore(self, subscription: Subscription, consumer: Consumer) -> None:
-        """Add a stored subscription; its messages in flight are restored before `settle`."""
-        self._subscriptions[consumer] = subscription
+        """Add a stored subscription, whose messages in flight are restored next."""
+        self._deliveries.retired[consumer] = subscription
         self._engine.subscriptions.finishing(subscription)
-
-    def settle(self) -> None:
-        """Retire the restored consumers, once their messages are in flight again."""
-        for consumer in self._subscriptions:
-            self._deliveries.retire(consumer)
-        self.leave()
 
 
 class Subscriptions:
@@ -235,7 +224,8 @@ class Subscriptions:
         if subscription is None:
             return ReasonCode.NO_SUBSCRIPTION_EXISTED
         self.changed[filter.text] = None
-        self._drop(subscription, ended=False)
+        self._deliveries.settle([subscription], Ending.UNSUBSCRIBED)
+        self._drop(subscription, Ending.UNSUBSCRIBED)
         return ReasonCode.SUCCESS
 
     def abandon(self, text: str) -> None:
@@ -244,53 +234,37 @@ class Subscriptions:
         self.changed[text] = None
         queue = self._engine.queues.get(subscription.name)
         subscription.borrowed = subscription.borrowed or (queue is not None and queue.message_count > 0)
-        self._drop(subscription, ended=True)
+        self._deliveries.settle([subscription], Ending.SESSION_ENDED)
+        self._drop(subscription, Ending.SESSION_ENDED)
 
-    def _drop(self, subscription: Subscription, *, ended: bool) -> None:
-        """End a subscription; `ended`: its session ends, too.
-
-        Other clients that share it get the parked messages, and those in flight except QoS 2 [MQTT-4.8.2-5].
-        """
+    def _drop(self, subscription: Subscription, ending: Ending) -> None:
+        """End a subscription whose messages are settled.  Its consumer stays for those in flight that do."""
         self._engine.retained_feed.stop(subscription)
         deliveries, consumer = self._deliveries, subscription.attached
         finishing = False
-        if consumer is not None and subscription.shared:
-            deliveries.give_back_parked(consumer)
-            if ended:
-                deliveries.in_flight.consume_exactly_once(consumer)
-            finishing = not ended and bool(consumer.unacked)
-        elif consumer is not None and subscription.borrowed:
-            deliveries.forget(consumer)
-        elif consumer is not None and subscription.reliable and consumer.queue.durable and not ended:
-            deliveries.give_back_parked(consumer)
-            finishing = bool(consumer.unacked)
-        if consumer is not None and finishing:
-            self.finishing.add(subscription, consumer)
-        elif consumer is not None:
-            deliveries.remove(consumer)
+        if consumer is not None:
+            finishing = subscription.completes(ending) and bool(consumer.unacked)
+            if finishing:
+                deliveries.retire(subscription, consumer)
+            else:
+                deliveries.remove(consumer)
         self._engine.subscriptions.end(subscription, finishing=finishing)
 
     # -- disconnects and reconnects --------------------------------------------------------------------------------
 
-    def leave_all(self) -> None:
+    def leave_all(self, ending: Ending) -> None:
         """Disconnect all subscriptions, as the client of a stored session has disconnected."""
-        self.finishing.leave()
+        self.finishing.leave(ending)
         for subscription in self:
             if not subscription.has_messages:
                 subscription.former = None
-            self._leave(subscription)
-
-    def _leave(self, subscription: Subscription) -> None:
-        """Disconnect a subscription: return its messages in flight to a borrowed queue, QoS 1 to a shared one."""
-        deliveries, consumer = self._deliveries, subscription.attached
-        if consumer is not None and subscription.borrowed:
-            deliveries.forget(consumer)
-        elif consumer is not None and subscription.shared:
-            deliveries.give_back_at_least_once(consumer)
-        if consumer is not None and not subscription.stays:
-            self._engine.retained_feed.stop(subscription)
-            deliveries.remove(consumer)
-        self._engine.subscriptions.disconnected(subscription)
+        self._deliveries.settle(self, ending)
+        for subscription in self:
+            consumer = subscription.attached
+            if consumer is not None and not subscription.stays:
+                self._engine.retained_feed.stop(subscription)
+                self._deliveries.remove(consumer)
+            self._engine.subscriptions.disconnected(subscription)
 
     def hand_over(self, user: str) -> None:
         """Note that the session is another user's from now on."""
@@ -323,11 +297,12 @@ class Subscriptions:
         return True
 
     def drop_all(self) -> None:
-        """End all, as the session ends; others that share them get messages in flight but QoS 2 [MQTT-4.8.2-5]."""
+        """End all, as the session ends."""
         self.finishing.drop()
+        self._deliveries.settle(self, Ending.SESSION_ENDED)
         while self._by_filter:
             _, subscription = self._by_filter.popitem()
-            self._drop(subscription, ended=True)
+            self._drop(subscription, Ending.SESSION_ENDED)
 
     # -- stored ----------------------------------------------------------------------------------------------------
 
@@ -369,15 +344,14 @@ class Subscriptions:
                 continue
             self._by_filter[filter.text] = subscription
             self._engine.subscriptions.join(subscription)
-            if subscription.reliable and self._try_to_attach(subscription):
-                self._leave(subscription)
+            if subscription.reliable:
+                self._try_to_attach(subscription)
 
     def settle_restored(self) -> None:
-        """Complete `restore` once messages are in flight again: shared subscriptions keep only those of QoS 2."""
-        for subscription in self:
-            if subscription.shared and subscription.consumer is not None:
-                self._deliveries.give_back_at_least_once(subscription.consumer)
-        self.finishing.settle()
+        """Complete `restore` once messages are in flight again, of all sessions."""
+        for consumer, subscription in list(self._deliveries.retired.items()):
+            self._deliveries.retire(subscription, consumer)
+        self.leave_all(Ending.RESTARTED)
 
 
 def _retained_copy(head: bytes) -> tuple[bytes, bool]:

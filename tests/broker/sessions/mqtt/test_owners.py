@@ -199,3 +199,94 @@ def test_sessions_of_a_time_without_users_belong_to_the_first_user_who_asks() ->
     sim.restart()
     assert refused(attempt(sim, ALICE)), "the owner is stored"
     assert not sim.broker.reported("session.taken_over")
+
+
+# -- rights that have gone ---------------------------------------------------------------------------------------------
+
+
+def sent_to_alice(sim: SimWorld, *, here: bool) -> MqttClient:
+    """She has been sent one message with QoS 1 and one with QoS 2, and has not answered."""
+    alice = sim.subscriber("c", "one", "two", qos=2, auto=False, **KEPT, **ALICE)
+    for qos, topic in ((1, "one"), (2, "two")):
+        sim.connect("p", **BOB).publish(topic, topic.encode(), qos)
+    assert alice.payloads() == [b"one", b"two"]
+    if not here:
+        alice.drop()
+    return alice
+
+
+@pytest.mark.parametrize("restart", [None, True, False])
+@pytest.mark.parametrize("when", ["here", "away", "stopped"])
+def test_messages_in_flight_go_back_to_their_queue_with_the_right_to_consume(when: str, restart: bool | None) -> None:
+    """Alice gets none of them while she may not, and each of them once when she may again."""
+    granted, revoked = permissions(Permission.MANAGE_SESSIONS), permissions(Permission.CONSUME)
+    sim = world(granted)
+    alice = sent_to_alice(sim, here=when == "here")
+    if when == "stopped":
+        sim.broker.config = revoked
+        sim.restart()
+    else:
+        restrict(sim.broker, revoked)
+    alice.settle()
+    assert alice.closed
+    assert {name: queue.ready for name, queue in queues(sim).items()} == {"c.one": 1, "c.two": 1}
+    if restart is not None:
+        sim.broker.config = revoked
+        sim.restart(crash=restart)
+    alice = sim.connect("c", auto=False, **KEPT, **ALICE)
+    assert alice.present
+    assert alice.take() == []
+    assert alice.replies(P.PUBREL) == [(2, 0)], "she may have this one, and takes no other for it"
+    alice.ack(P.PUBCOMP, 2)
+    alice.drop()
+    restrict(sim.broker, granted)
+    if restart is not None:
+        sim.broker.config = granted
+        sim.restart(crash=restart)
+    alice = sim.connect("c", **KEPT, **ALICE)
+    assert [(m.payload, m.dup) for m in alice.take()] == [(b"one", False), (b"two", False)]
+    alice.drop()
+    sim.restart()
+    assert sim.connect("c", **KEPT, **ALICE).take() == []
+
+
+def test_messages_in_flight_of_a_removed_user_go_back() -> None:
+    """A reload of the users takes the right too."""
+    sim = world()
+    sent_to_alice(sim, here=False)
+    with sim.broker.turn():
+        sim.broker.gate.change(policy(permissions(), {"bob": cheap_user("wrong", "amq")}))
+        sim.broker.engine.secure(None)
+    assert {name: queue.ready for name, queue in queues(sim).items()} == {"c.one": 1, "c.two": 1}
+    stomp = sim.broker.connect(login="bob", passcode="wrong")
+    stomp.confirmed("/topic/one", b"more")
+    assert queues(sim)["c.one"].ready == 2
+
+
+def test_what_one_member_may_no_longer_have_goes_to_the_next() -> None:
+    sim = world()
+    alice = sim.subscriber("c", "$share/g/a", qos=2, auto=False, **KEPT, **ALICE)
+    sim.connect("p", **BOB).publish("a", b"x", 2)
+    assert alice.payloads() == [b"x"]
+    bob = sim.subscriber("d", "$share/g/a", qos=2, **KEPT, **BOB)
+    everything = {each.value: ["amq"] for each in Permission} | {"consume": ["boss"]}
+    entry = SecuritySetting.model_validate({"match": "#", **everything})
+    changed = permissions().model_copy(update={"security_settings": (entry,)})
+    with sim.broker.turn():
+        users = {"alice": cheap_user("right", "amq"), "bob": cheap_user("wrong", "amq", "boss")}
+        sim.broker.gate.change(policy(changed, users))
+    restrict(sim.broker, changed)
+    alice.settle()
+    assert alice.closed
+    assert bob.payloads() == [b"x"]
+
+
+def test_messages_of_a_deleted_queue_are_not_resent() -> None:
+    sim = world()
+    sent_to_alice(sim, here=False)
+    with sim.broker.turn():
+        for name in ("c.one", "c.two"):
+            sim.broker.engine.operators.delete_queue(queues(sim)[name], with_messages=True)
+    alice = sim.connect("c", auto=False, **KEPT, **ALICE)
+    assert alice.take() == []
+    assert alice.replies(P.PUBREL) == [(2, 0)]
