@@ -190,6 +190,16 @@ class Consumers:
             self._state.dirty[consumer.queue] = None
             redelivery.give_back(self._state, consumer.queue, consumer.settle(ids), redelivery.INTERRUPTED, consumer)
 
+    def dies_next(self, consumer: Consumer, message: Message) -> bool:
+        """Whether a message that the consumer holds becomes a dead letter if its delivery fails once more."""
+        queue = consumer.queue
+        return not queue.non_destructive and redelivery.is_spent(self._state, queue, message, more=1)
+
+    def count_failure(self, consumer: Consumer, message: Message) -> None:
+        """Count a failed delivery of a message that stays with the consumer, whose client will get it again."""
+        self._state.mark = NO_WAY_BACK
+        redelivery.count_failure(self._state, consumer.queue, [message])
+
     def withdraw(self, consumer: Consumer, messages: Iterable[Message]) -> None:
         """Put deliveries that were never sent to the consumer back on its queue: nothing has happened to them."""
         ids = [message.id for message in messages if message.id in consumer.unacked]

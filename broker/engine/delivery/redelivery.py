@@ -12,6 +12,7 @@ that crashes, any may have been processed, but only one made it crash, and the o
     a link's reservation is released             none                 all             no
     the broker ends it: stop, operator, rights   none                 all             no
     client disconnected, silent, or lost         the oldest           all             yes
+    the same of an MQTT session                  the oldest of all    all             no, those that stay are sent again
     connection lost (AMQP)                       all                  all             no
 
 A delivery that was never sent to the consumer is withdrawn: nothing has happened to it.
@@ -103,7 +104,7 @@ def give_back(
     if state.tracer is not None:
         state.tracer.returned(queue, messages, failed, how.text, consumer)
     alive = messages
-    dead = [message for message in messages if _is_spent(state, queue, message)] if queue.states else []
+    dead = [message for message in messages if is_spent(state, queue, message)] if queue.states else []
     if dead:
         spent = set(dead)
         alive = [message for message in messages if message not in spent]
@@ -113,18 +114,19 @@ def give_back(
     requeue(state, queue, alive, delayed=how.delayed)
 
 
-def _is_spent(state: State, queue: Queue, message: Message) -> bool:
-    """Whether a message has reached its limit of failed deliveries, and may become a dead letter."""
-    count = queue.delivery_count(message.id)
+def is_spent(state: State, queue: Queue, message: Message, more: int = 0) -> bool:
+    """Whether a message has, after `more` of them, reached its limit of failed deliveries, and may be dead-lettered."""
+    count = queue.delivery_count(message.id) + more
     settings = dead_letter.settings_of(state, queue, message)
     limit = settings.max_delivery_attempts
     return 0 < limit <= count and settings.dead_letter_address != queue.address.name
 
 
 def count_failure(state: State, queue: Queue, messages: list[Message]) -> None:
-    """Count a failed delivery of messages that stay with their consumer, because its transaction was rolled back.
+    """Count a failed delivery of messages that stay with their consumer.
 
-    It may return them as released: without the count, one that always fails would come again for ever.
+    Its transaction was rolled back, or its client's connection was lost while the session goes on: without the count, a
+    message that always fails would come again for ever.
     """
     if not queue.non_destructive:
         failed = {message.id for message in messages}

@@ -232,11 +232,15 @@ class MqttEndpoint(Port):
         waiting = [*self.answers.owed, *self.answers.drop()]
         session = self.session
         if session is not None:
+            unsent: list[int] = []
             for packet in waiting:
                 if isinstance(packet, tuple):
                     session.in_flight.unsent(packet)
+                    unsent += packet[2]
                 elif isinstance(packet, Ack):
                     session.not_sent(packet)
+            if ending is Ending.CONNECTION_LOST and session.other is None and session.deliveries.sender is not None:
+                session.in_flight.fail_oldest(unsent)
             self._common.sessions.disconnect(session, ending, publish_will=publish_will)
         self.ended()
 

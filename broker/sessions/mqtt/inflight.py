@@ -7,18 +7,19 @@ PUBREL is sent (RELEASED, and the message is consumed): after a crash each excha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Final
 
-from broker.engine import Consumer, Engine, Outcome, Outcomes, Queue, StoredSession
+from broker.engine import Consumer, Engine, Outcome, Outcomes, Queue, StoredSession, redelivery
 from broker.engine.model.errors import UnknownDelivery
 from broker.engine.model.message import Message
 from broker.sessions.mqtt.port import Port, Publishing
 from broker.sessions.mqtt.render import published_qos
 from broker.sessions.mqtt.subscription import Subscription
 from protocols.mqtt.codes import FAILURE, PacketType
+from protocols.mqtt.encode import PublishHead
 from protocols.mqtt.inflight import Acknowledged, Outgoing, PacketIds, Sent
 from protocols.mqtt.packets import Ack
 
@@ -106,6 +107,8 @@ class InFlight:
 
     def unsent(self, packet: Publishing) -> None:
         """Note that a packet was never sent: it waited for the journal when the connection was lost."""
+        if isinstance(packet[0], PublishHead) and packet[0].dup:
+            return  # over an earlier connection it was
         if self._unsent:
             self._unsent.update(packet[2])
         else:
@@ -209,6 +212,28 @@ class InFlight:
         elif outcome is Outcome.CONSUMED:
             held = [message.id for message in sent.values() if message.id in consumer.unacked]
             self._engine.consumers.acknowledge_run(consumer, held)
+
+    def fail_oldest(self, waiting: Collection[int]) -> None:
+        """Count a failed delivery of the oldest message that a lost connection had carried, which may have caused it.
+
+        `waiting`: packet identifiers that were to be sent, and were not.  A message that has failed too often is dead:
+        its packet identifier is free, with QoS 2 once the client has answered PUBREL, as it may have the message.
+        """
+        for packet_id, state, subscription, message in self:
+            consumer = subscription.attached
+            if packet_id in self._unsent or packet_id in waiting:
+                return  # nor were those behind it
+            if consumer is None or message.id not in consumer.unacked:
+                continue
+            if not self._engine.consumers.dies_next(consumer, message):
+                self._engine.consumers.count_failure(consumer, message)
+                return
+            if state is Sent.EXACTLY_ONCE:
+                self._part_with({packet_id: message})
+            else:
+                self.give_up(state, {packet_id: message})
+            self._engine.consumers.give_back(consumer, message.id, redelivery.DISCONNECTED)
+            return
 
     def _part_with(self, found: Mapping[int, Message]) -> None:
         """Go on to PUBREL with messages in flight with QoS 2 that are no longer the client's.
