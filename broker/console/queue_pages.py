@@ -91,7 +91,7 @@ class QueuePages(Pages):
             "queue": queue_shown(queue, keeps_dead=keeps_dead).model_dump(by_alias=True),
             "internal": queue.internal,
             "keeps_dead": keeps_dead,
-            "oldest": self._desk.engine.statistics.oldest_age(queue) if queue.selective is None else -1,
+            "oldest": self._desk.engine.statistics.oldest_age(queue),
         }
 
     async def pause(self, visit: Visit) -> Response:

@@ -132,7 +132,7 @@ class BrokerCollector(Collector):
         )
         age = GaugeMetricFamily(
             "broker_queue_oldest_message_age_seconds",
-            "Age of the next message to deliver; 0 without one, absent while a consumer has a selector.",
+            "Age of the next message to deliver; 0 without one.",
             labels=["queue"],
         )
         statistics = self._broker.engine.statistics
@@ -141,8 +141,7 @@ class BrokerCollector(Collector):
         named = list(islice(measured, self._queues_max))
         for queue in named:
             _add_queue(messages, consumers, offline, queue.name, [queue])
-            if queue.selective is None:  # a selective backlog would have to be sorted first
-                age.add_metric([queue.name], statistics.oldest_age(queue) / 1000)
+            age.add_metric([queue.name], statistics.oldest_age(queue) / 1000)
         ids = {queue.id for queue in named}
         _add_queue(messages, consumers, offline, OTHERS, [queue for queue in every if queue.id not in ids])
         return iter((messages, consumers, offline, age))
@@ -190,7 +189,7 @@ class BrokerCollector(Collector):
         )
         age = GaugeMetricFamily(
             "broker_link_route_oldest_message_age_seconds",
-            "Age of the oldest message on that queue; absent while a consumer has a selector.",
+            "Age of the oldest message on that queue.",
             labels=labels,
         )
         passed = CounterMetricFamily(

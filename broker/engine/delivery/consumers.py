@@ -16,6 +16,7 @@ from broker.engine.model.message import Message
 from broker.engine.queues import consumer_lifecycle
 from broker.engine.queues.consumer import Consumer, Sink
 from broker.engine.queues.paging.depage import RETRY_MS
+from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import NO_WAY_BACK, State
 from broker.engine.routing import registry
 from store.record import DeadLetterReason
@@ -80,6 +81,11 @@ class Consumers:
         state, queue = self._state, consumer.queue
         busy = consumer.held or queue in state.dirty or queue in state.dirty_later
         return not (busy or state.landing_on(queue, tick))
+
+    def ready_for(self, queue: Queue, consumers: Iterable[Consumer]) -> int:
+        """The ready messages of a queue that are in memory, 0 if none of them is for these consumers."""
+        steps = self._state.steps
+        return queue.ready if any([queue.backlog.has_for(each.id, 0, steps) for each in consumers]) else 0
 
     def pause(self, consumer: Consumer) -> None:
         """Stop deliveries to a consumer whose sink cannot accept messages for now."""

@@ -1,8 +1,9 @@
 """Dispatches messages to consumers once a tick, in runs.
 
 A queue is served when something about it changed: messages, credit, consumers.  Each consumer that has credit and is
-not paused gets a run; several take turns, message by message.  A run is bounded in count and bytes, so that one queue
-cannot hold up the others; a queue that still has messages to deliver is served again in the next tick.
+not paused gets a run; several take turns, message by message.  A run is bounded in count and bytes, and all of them by
+the budget of the tick.  A queue that still has messages to deliver, or to match with selectors, is served again in the
+next tick, behind those that this one could not serve.
 """
 
 from __future__ import annotations
@@ -30,12 +31,25 @@ RUN_MESSAGES_MAX: Final = 2048
 RUN_BYTES_MAX: Final = 1 << 20
 
 
+#: What serving a queue costs, and each delivery, which its session encodes.
+SERVE_COST: Final = 5
+DELIVER_COST: Final = 8
+
+
 def dispatch(state: State) -> None:
-    """Serve every queue that changed in this tick."""
-    while state.dirty:
+    """Serve the queues that changed in this tick, in turns if the budget does not allow all of them."""
+    steps = state.steps
+    steps.ensure()
+    while state.dirty and steps.left > 0:
         dirty, state.dirty = state.dirty, {}
         for queue in dirty:
+            if not steps.spend(SERVE_COST):
+                state.dirty[queue] = None
+                continue
             _serve(state, queue)
+    if state.dirty:
+        state.dirty_later = state.dirty | state.dirty_later
+        state.dirty = {}
 
 
 def _serve(state: State, queue: Queue) -> None:
@@ -53,7 +67,7 @@ def _serve(state: State, queue: Queue) -> None:
             more = _serve_group(state, queue, group)
             if more or not queue.ready:
                 break
-        if more and queue.ready:
+        if (more or state.steps.left <= 0) and queue.ready:
             state.dirty_later[queue] = None
         if queue.tail is not None and depage.more(queue, takers):
             state.dirty_later[queue] = None
@@ -71,6 +85,7 @@ def _resume(state: State, queue: Queue) -> None:
             continue
         run = _first(stand_in, *consumer.room())
         stand_in.settle([message.id for message in run])
+        state.steps.spend(DELIVER_COST * len(run))
         consumer.take(run)
         queue.counters.delivered += len(run)
         queue.counters.redelivered += len(run)
@@ -101,11 +116,11 @@ def _by_priority(takers: list[Consumer]) -> list[list[Consumer]]:
 
 def _serve_group(state: State, queue: Queue, takers: list[Consumer]) -> bool:
     """Serve consumers of one priority.  True if they got something and some still have credit."""
-    if len(takers) > 1 or queue.selective is not None:
-        return _serve_in_turn(state, queue, takers)
     consumer = takers[0]
+    if len(takers) > 1 or queue.backlog.is_choosy(consumer.id):
+        return _serve_in_turn(state, queue, takers)
     count, size = consumer.room()
-    run = queue.plain.pop_run(min(count, RUN_MESSAGES_MAX), min(size, RUN_BYTES_MAX))
+    run = queue.backlog.pop_run(min(count, RUN_MESSAGES_MAX), min(size, RUN_BYTES_MAX))
     _deliver(state, queue, consumer, run)
     return bool(run) and consumer.credit > 0
 
@@ -138,11 +153,14 @@ def _serve_in_turn(state: State, queue: Queue, takers: list[Consumer]) -> bool:
     hands = [_Hand(consumer) for consumer in takers[first:] + takers[:first]]
     open_hands = hands.copy()
     given = at = 0
-    pop, selective = queue.plain.pop, queue.selective
+    backlog, steps = queue.backlog, state.steps
+    choosy = any([backlog.is_choosy(consumer.id) for consumer in takers])
     while open_hands and given < RUN_MESSAGES_MAX:
         at %= len(open_hands)
-        message = pop() if selective is None else selective.pop_for(open_hands[at].consumer.id)
+        message = backlog.pop_for(open_hands[at].consumer.id, steps) if choosy else backlog.pop()
         if message is None:
+            if steps.left <= 0:
+                break
             del open_hands[at]
             continue
         given += 1
@@ -150,7 +168,7 @@ def _serve_in_turn(state: State, queue: Queue, takers: list[Consumer]) -> bool:
             at += 1
         else:
             del open_hands[at]
-    queue.next_consumer += given if selective is None else 1
+    queue.next_consumer += 1 if choosy else given
     for hand in hands:
         _deliver(state, queue, hand.consumer, hand.run)
     return given > 0 and any([hand.consumer.credit > 0 for hand in hands])
@@ -165,6 +183,7 @@ def _deliver(state: State, queue: Queue, consumer: Consumer, run: list[Message])
         run = _drop_expired(state, queue, run)
     if not run:
         return
+    state.steps.spend(DELIVER_COST * len(run))
     consumer.take(run)
     queue.delivering += len(run)
     queue.counters.delivered += len(run)
@@ -225,8 +244,7 @@ def release(state: State, held: Held) -> None:
 def take(state: State, consumer: Consumer, messages: list[Message]) -> list[Message]:
     """Make ready messages the consumer's deliveries without passing them to its sink; returns those."""
     queue = consumer.queue
-    ready = {message.id for message in queue.backlog}
-    taken = [message for message in messages if message.id in ready]
+    taken = [message for message in messages if queue.backlog.holds(message)]
     consumer.take(taken)
     if queue.non_destructive:
         return taken
@@ -253,6 +271,7 @@ def _show(state: State, queue: Queue, consumer: Consumer, run: list[Message]) ->
         arrival.keep_for_later(state, queue, expiry.expire(state, queue, expired))
         run = [m for m in run if not 0 < m.header.expiration <= now]
     if run:
+        state.steps.spend(DELIVER_COST * len(run))
         consumer.take(run)
         queue.counters.delivered += len(run)
         _hand_over(state, queue, consumer, run)

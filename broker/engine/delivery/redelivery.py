@@ -270,8 +270,7 @@ def reject(
 def exclude(consumer: Consumer, id: int) -> None:
     """Never deliver this message to this consumer again, as long as it is attached."""
     if consumer.excluded is None:
-        consumer.exclude_some()
-        consumer.queue.rematch(consumer)
+        consumer.queue.backlog.restrict(consumer.id, consumer.exclude_some())
     assert consumer.excluded is not None
     consumer.excluded.add(id)
 

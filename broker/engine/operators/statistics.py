@@ -56,13 +56,8 @@ class Statistics:
             return 0
         return 0 if first is None else max(self._state.clock() - first.header.timestamp, 0)
 
-    def lag(self, queue: Queue) -> int | None:
-        """Ms since the oldest message on the queue was sent, be it next in line or with a consumer; 0: there is none.
-
-        None while a consumer has a selector: finding the oldest would mean sorting such a backlog.
-        """
-        if queue.selective is not None:
-            return None
+    def lag(self, queue: Queue) -> int:
+        """Ms since the oldest message on the queue was sent, next in line or with a consumer; 0: there is none."""
         held = [
             next(iter(consumer.unacked.values())).header.timestamp for consumer in queue.holders() if consumer.unacked
         ]

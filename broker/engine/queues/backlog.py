@@ -1,55 +1,47 @@
 """The ready messages of a queue, in the order of delivery.
 
-There are ten deques, one for each priority; each is first in, first out.  A returned message goes to the head of its
-priority, before everything younger than itself (ids rise with arrival), so that returned messages keep their order
-whatever the order of their return.
+There are ten levels, one for each priority, each in the order of ids, which rise with arrival.  So a message that
+returns, or is due, takes its place before everything younger of its priority, whatever the order of the returns, and
+that costs the same however many messages are there.
 
-Messages also leave from the middle (expired, purged, moved by an operator).  Searching a deque for each would make a
-mass expiry quadratic, so `discard` only notes the id.  The message is skipped when the head reaches it, and the deques
-are rebuilt when more than half of their messages are discarded, or when those have many bytes, in memory or in files.
+A consumer that accepts everything takes the first message.  One that does not has a cursor (`cursors`).
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import deque
-from collections.abc import Iterator
-from itertools import islice
-from typing import Final
+from collections.abc import Callable, Hashable, Iterator
+from operator import attrgetter
+from typing import ClassVar, Final
 
 from broker.engine.model.message import Message
+from broker.engine.queues.cursors import PRIORITIES, Cursors, KeptCursors, Predicate
+from broker.engine.queues.level import Level
+from broker.engine.queues.steps import Steps
 
-PRIORITIES: Final = 10
+#: The shared, empty level of an unused priority: most queues use one.
+_NONE: Final = Level()
 
-#: Discarded messages tolerated in the deques before a rebuild.
-DISCARDED_MAX: Final = 1024
-
-#: Their bytes tolerated: a bound on wasted memory, reached only after many small messages.
-DISCARDED_BYTES_MAX: Final = 16 << 20
-
-#: The most messages looked up in a deque by index: in a deque of a million that takes some 10 us each, while iterating
-#: over half of it takes 3 ms.
-LOOKED_UP_MAX: Final = 256
-
-#: The shared, empty level of an unused priority.  A deque takes 760 bytes, and most queues use one level.
-_NONE: Final[deque[Message]] = deque(maxlen=0)
+_ID: Final[Callable[[Message], int]] = attrgetter("id")
 
 
 class Backlog:
     """Messages ready for delivery.  `len()` is exact.
 
-    `pop` and the like return no message of a priority below `floor`: messages elsewhere (in the tail) go first.
+    `pop` and the like return no message of a priority below `floor`: messages elsewhere (in the tail) go first.  A
+    consumer with a cursor, under any key that the caller chooses, may have another floor.
     """
 
-    __slots__ = ("_discarded", "_discarded_bytes", "_high", "_in_order", "_levels", "_size", "floor")
+    __slots__ = ("_cursors", "_high", "_size", "floor", "levels")
 
-    def __init__(self) -> None:
-        self._levels: list[deque[Message]] = [_NONE] * PRIORITIES
-        self._discarded: dict[int, None] = {}  # an empty set takes more memory, and this is nearly always empty
-        self._discarded_bytes = 0  # since the last rebuild
-        self._size = 0
-        self._high = -1  # no level above this one holds anything
-        self._in_order = True  # ids rise within each level; not once a paged message came behind a younger one
+    #: Whether every consumer has a cursor of its own, also one that accepts everything.
+    own_cursors: ClassVar[bool] = False
+
+    def __init__(self, levels: list[Level] | None = None) -> None:
+        """With `levels`: takes over another backlog's messages."""
+        self.levels = [_NONE] * PRIORITIES if levels is None else levels
+        self._size = sum([len(block) for level in self.levels for block in level.blocks])
+        self._high = PRIORITIES - 1 if self._size else -1  # no level above this one holds anything
+        self._cursors: Cursors | None = None  # None: no consumer has one
         self.floor = 0
 
     def __len__(self) -> int:
@@ -57,92 +49,68 @@ class Backlog:
 
     def __iter__(self) -> Iterator[Message]:
         """All messages in the order of delivery."""
-        discarded = self._discarded
-        for level in reversed(self._levels):
-            for message in level:
-                if message.id not in discarded:
-                    yield message
+        for level in reversed(self.levels):
+            yield from level
 
     def has(self, priority: int) -> bool:
         """Whether there is a message of this priority or a higher one."""
-        if not self._discarded:
-            return any(self._levels[priority:])
-        discarded = self._discarded
-        return any(message.id not in discarded for level in self._levels[priority:] for message in level)
+        return any([level.blocks for level in self.levels[priority:]])
 
-    def unordered(self) -> Iterator[Message]:
-        """All messages, in no particular order."""
-        return iter(self)
+    def holds(self, message: Message) -> bool:
+        """Whether a message is here."""
+        return self.levels[message.header.priority].find(message.id) is not None
 
     def older(self, bound: int) -> Iterator[Message]:
-        """The messages with ids below `bound`, in no particular order; hardly any others are visited."""
-        discarded = self._discarded
-        for level in self._levels:
-            for message in level:
-                if message.id >= bound:
-                    if self._in_order:
-                        break
-                elif message.id not in discarded:
-                    yield message
+        """The messages with ids below `bound`, in no particular order."""
+        for level in self.levels:
+            if level.blocks:
+                yield from level.between(-1, bound, self._size)
 
     def between(self, after: int, below: int, most: int) -> list[Message]:
         """At most `most` messages with ids between these two, oldest first; few others are visited."""
-        if not self._in_order:
-            return sorted([m for m in self if after < m.id < below], key=_identity)[:most]
-        discarded = self._discarded
         found: list[Message] = []
-        for level in filter(None, self._levels):
-            end = len(found) + most
-            for message in _from(level, bisect_right(level, after, key=_identity), most):
-                if message.id >= below or len(found) == end:
-                    break
-                if message.id not in discarded:
-                    found.append(message)
-        return sorted(found, key=_identity)[:most]
+        for level in self.levels:
+            if level.blocks:
+                found += level.between(after, below, most)
+        found.sort(key=_ID)
+        return found[:most]
+
+    def head(self) -> Message | None:
+        """The next message in the order of delivery, which stays."""
+        return next(iter(self), None)
+
+    # -- entering and leaving --------------------------------------------------------------------------------------
 
     def append(self, messages: list[Message], priority: int) -> None:
-        """Add a run of new messages that share a priority."""
-        level = self._levels[priority]
+        """Add a run of messages that share a priority, their ids rising; hardly ever are there younger ones."""
+        if not messages:
+            return
+        level = self.levels[priority]
         if level is _NONE:
-            level = self._levels[priority] = deque()
-        if not (self._size or self._discarded):
-            self._in_order = True
-        elif level and messages and level[-1].id > messages[0].id:
-            self._in_order = False
-        level.extend(messages)
+            level = self.levels[priority] = Level()
+        if messages[0].id > level.top:
+            level.extend(messages)
+        else:
+            level.insert(messages)
+            if self._cursors is not None:
+                self._cursors.came_behind(messages, self._size)
         self._size += len(messages)
         if priority > self._high:
             self._high = priority
 
     def put_back(self, messages: list[Message]) -> None:
-        """Put messages back, each before all younger ones of its priority."""
-        if self._discarded and any(message.id in self._discarded for message in messages):
-            self._rebuild()  # else the new one would count as discarded too
+        """Put messages in, each before all younger ones of its priority."""
         for priority in {message.header.priority for message in messages}:
-            run = sorted([m for m in messages if m.header.priority == priority], key=_identity)
-            level = self._levels[priority]
-            if level is _NONE:
-                level = self._levels[priority] = deque()
-            youngest = run[-1].id
-            passed: list[Message] = []
-            while level and level[0].id < youngest:
-                passed.append(level.popleft())
-            if passed:
-                run = sorted(passed + run, key=_identity)
-            level.extendleft(reversed(run))
-            if priority > self._high:
-                self._high = priority
-        self._size += len(messages)
+            run = sorted([m for m in messages if m.header.priority == priority], key=_ID)
+            self.append(run, priority)
 
     def pop(self) -> Message | None:
         """Remove and return the next message, or None."""
         while self._high >= self.floor:
-            level = self._levels[self._high]
-            while level:
-                message = level.popleft()
-                if self._discarded and message.id in self._discarded:
-                    del self._discarded[message.id]
-                    continue
+            level = self.levels[self._high]
+            if level.blocks:
+                message = level.blocks[0][0]
+                level.remove_first(1)
                 self._size -= 1
                 return message
             self._high -= 1
@@ -152,24 +120,21 @@ class Backlog:
         """Remove and return up to `count` messages, stopping once `size` bytes are reached; at least one if any."""
         run: list[Message] = []
         while self._high >= self.floor and count > 0 and size > 0:
-            level = self._levels[self._high]
-            if not level:
+            level = self.levels[self._high]
+            if not level.blocks:
                 self._high -= 1
                 continue
-            take = min(count, len(level))
-            popleft = level.popleft
-            discarded = self._discarded
-            before = len(run)
-            for _ in range(take):
-                message = popleft()
-                if discarded and message.id in discarded:
-                    del discarded[message.id]
-                    continue
-                run.append(message)
+            block = level.blocks[0]
+            some = block[:count]
+            taken = 0
+            for message in some:
+                taken += 1
                 size -= message.size
                 if size <= 0:
                     break
-            count -= len(run) - before
+            run += some if taken == len(some) else some[:taken]
+            level.remove_first(taken)
+            count -= taken
         self._size -= len(run)
         return run
 
@@ -179,43 +144,95 @@ class Backlog:
 
     def discard(self, message: Message) -> None:
         """Remove a message that is known to be here."""
-        level = self._levels[message.header.priority]
-        if level and level[0] is message:
-            level.popleft()
-            self._size -= 1
-            return
-        self._discarded[message.id] = None
-        self._discarded_bytes += len(message.body)
+        here = self.levels[message.header.priority].remove(message.id)
+        assert here, "it is in the backlog"
         self._size -= 1
-        many = len(self._discarded) > DISCARDED_MAX and len(self._discarded) > self._size
-        if many or self._discarded_bytes > DISCARDED_BYTES_MAX:
-            self._rebuild()
-
-    def _rebuild(self) -> None:
-        discarded = self._discarded
-        self._levels = [deque(m for m in level if m.id not in discarded) if level else _NONE for level in self._levels]
-        self._discarded = {}
-        self._discarded_bytes = 0
 
     def clear(self) -> list[Message]:
         """Remove and return all messages in the order of delivery."""
         everything = list(self)
-        for level in self._levels:
-            level.clear()
-        self._discarded.clear()
+        for level in self.levels:
+            level.blocks.clear()
+            level.lasts.clear()
         self._size = 0
         self._high = -1
         return everything
 
+    # -- consumers that accept some --------------------------------------------------------------------------------
 
-def _from(level: deque[Message], start: int, most: int) -> Iterator[Message]:
-    """The messages from an index on; a few are looked up by index, for many the deque is iterated from its start."""
-    if most > LOOKED_UP_MAX:
-        yield from islice(level, start, None)
-        return
-    for at in range(start, len(level)):  # a loop: compiled, a generator expression would be a whole list
-        yield level[at]
+    def attach(self, key: Hashable, predicate: Predicate | None) -> None:
+        """Add a consumer: nothing is matched before it asks for messages."""
+        if predicate is None and not self.own_cursors:
+            return
+        if self._cursors is None:
+            self._cursors = self._new_cursors()
+        self._cursors.attach(key, predicate, sharing=not self.own_cursors)
+
+    def _new_cursors(self) -> Cursors:
+        return Cursors(self.levels)
+
+    def detach(self, key: Hashable) -> None:
+        """Remove a consumer."""
+        if self.is_choosy(key):
+            assert self._cursors is not None, "it has a cursor"
+            self._cursors.detach(key)
+            if not self._cursors:
+                self._cursors = None
+
+    def restrict(self, key: Hashable, predicate: Predicate) -> None:
+        """Replace a consumer's predicate by one that accepts less."""
+        if not self.is_choosy(key):
+            self.attach(key, predicate)
+            self.set_floor(key, self.floor)
+        elif self._cursors is not None:
+            self._cursors.restrict(key, predicate)
+
+    def is_choosy(self, key: Hashable) -> bool:
+        """Whether a consumer has a cursor: then it gets its messages by `pop_for`."""
+        return self._cursors is not None and key in self._cursors
+
+    def set_floor(self, key: Hashable, floor: int) -> None:
+        """Set the priority below which a consumer with a cursor gets no message."""
+        if self._cursors is not None and key in self._cursors:
+            self._cursors.set_floor(key, floor)
+
+    def pop_for(self, key: Hashable, steps: Steps) -> Message | None:
+        """Remove and return the next message for this consumer; None if there is none, or no budget is left."""
+        cursors = self._cursors
+        if cursors is None or key not in cursors:
+            return self.pop()
+        message = cursors.next(key, steps)
+        if message is not None:
+            cursors[key].pass_by(message)
+            self.discard(message)
+        return message
+
+    def has_for(self, key: Hashable, priority: int, steps: Steps) -> bool:
+        """Whether there is, or may be (no budget is left), a message of this priority or higher for this consumer."""
+        cursors = self._cursors
+        if cursors is None or key not in cursors:
+            return self.has(priority)
+        return cursors.next(key, steps, priority) is not None or steps.left <= 0
 
 
-def _identity(message: Message) -> int:
-    return message.id
+class KeptBacklog(Backlog):
+    """The messages of a non-destructive queue: each consumer gets every message once, and the messages stay.
+
+    A consumer has been sent what its cursor has passed.  Messages leave by expiry, by an operator, or because newer
+    ones replace or evict them.
+    """
+
+    __slots__ = ()
+
+    own_cursors: ClassVar[bool] = True
+
+    def _new_cursors(self) -> Cursors:
+        return KeptCursors(self.levels)
+
+    def pop_for(self, key: Hashable, steps: Steps) -> Message | None:
+        """The next message that this consumer has not been sent; it stays."""
+        assert self._cursors is not None, "every consumer has a cursor"
+        message = self._cursors.next(key, steps)
+        if message is not None:
+            self._cursors[key].pass_by(message)
+        return message

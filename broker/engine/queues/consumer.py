@@ -252,12 +252,17 @@ class Consumer:
             if first == id:
                 return covered
 
-    def exclude_some(self) -> None:
-        """Make the predicate check exclusions from now on."""
+    def exclude_some(self) -> Callable[[Message], bool]:
+        """Make the predicate check exclusions from now on; returns it."""
         excluded: set[int] = set()
         before = self.predicate
         self.excluded = excluded
-        self.predicate = lambda message: message.id not in excluded and (before is None or before(message))
+
+        def accepts(message: Message) -> bool:
+            return message.id not in excluded and (before is None or before(message))
+
+        self.predicate = accepts
+        return accepts
 
     @property
     def describe(self) -> str:

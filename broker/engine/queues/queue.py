@@ -18,7 +18,7 @@ from before the start (ids below `acquired_below`) may have been with any consum
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass, field, fields
 from heapq import nsmallest
 from operator import attrgetter
@@ -32,8 +32,7 @@ from broker.engine.model.message import Message, PropertyView, RoutingType
 from broker.engine.model.names import SHARED_PREFIX, digest_of
 from broker.engine.model.permissions import Permission
 from broker.engine.queues.address import Address
-from broker.engine.queues.backlog import Backlog
-from broker.engine.queues.selective import KeptBacklog, SelectiveBacklog
+from broker.engine.queues.backlog import Backlog, KeptBacklog
 from broker.engine.queues.types.grouped import GroupedBacklog
 
 if TYPE_CHECKING:
@@ -150,8 +149,7 @@ class Queue:
     strict: bool = False
 
     # Its messages.
-    plain: Backlog = field(default_factory=Backlog)
-    selective: SelectiveBacklog | None = None  # replaces the plain backlog, while a consumer has a selector
+    backlog: Backlog = field(default_factory=Backlog)
     landing: int = 0  # how many; the messages are in the work of their tick (`State.landing_on`)
     scheduled: dict[int, tuple[int, Message]] = field(default_factory=dict)  # id -> (due, message)
     tail: Tail | None = None
@@ -196,14 +194,7 @@ class Queue:
     @property
     def ready(self) -> int:
         """Messages in memory that a consumer could get now."""
-        return len(self.plain) if self.selective is None else len(self.selective)
-
-    def ready_for(self, consumers: Iterable[Consumer]) -> int:
-        """Messages in memory, 0 if none of them is for these consumers."""
-        selective = self.selective
-        if selective is not None and not any([selective.has_for(each.id, 0) for each in consumers]):
-            return 0
-        return self.ready
+        return len(self.backlog)
 
     @property
     def paged(self) -> int:
@@ -264,33 +255,24 @@ class Queue:
         attributes = self.attributes
         return attributes.enabled and attributes.purge_on_no_consumers and not self.consumers
 
-    @property
-    def backlog(self) -> Backlog | SelectiveBacklog:
-        """The ready messages in memory."""
-        return self.plain if self.selective is None else self.selective
-
     def begin_groups(self) -> None:
         """Switch to a backlog with groups, for the first message of a group."""
         self.grouped = True
         self.rebuild()
 
     def rebuild(self) -> None:
-        """Replace the backlog by one that attributes, messages and consumers need, with the same ready messages."""
-        ready = self.backlog.clear()
-        attributes = self.attributes
+        """Replace the backlog by one of the kind that attributes and messages need, with the same ready messages."""
+        attributes, before = self.attributes, self.backlog
         if attributes.non_destructive:
-            self.selective = KeptBacklog(ready)
+            self.backlog = KeptBacklog(before.levels)
         elif self.grouped and attributes.groups:
             mark_first = bool(attributes.group_first_key)
-            self.selective = GroupedBacklog(ready, buckets=attributes.group_buckets, mark_first=mark_first)
-        elif any(consumer.predicate is not None for consumer in self.consumers):
-            self.selective = SelectiveBacklog(ready)
+            self.backlog = GroupedBacklog(before.levels, buckets=attributes.group_buckets, mark_first=mark_first)
         else:
-            self.selective = None
-            self.plain.put_back(ready)
-            return
+            self.backlog = Backlog(before.levels)
+        self.backlog.floor = before.floor
         for consumer in self.consumers:
-            self.selective.attach(consumer.id, consumer.predicate)
+            self.backlog.attach(consumer.id, consumer.predicate)
 
     def elsewhere(self) -> Iterator[tuple[Message, str]]:
         """All messages that landed, are in no transaction and not ready, each with its place: scheduled, delivering."""
@@ -340,10 +322,7 @@ class Queue:
         self.consumers.append(consumer)
         self.used = True
         self.swept = False
-        if self.selective is not None:
-            self.selective.attach(consumer.id, consumer.predicate)
-        elif consumer.predicate is not None:
-            self.rebuild()
+        self.backlog.attach(consumer.id, consumer.predicate)
         self.refresh()
 
     def detach(self, consumer: Consumer, now: int) -> None:
@@ -352,12 +331,8 @@ class Queue:
         self.next_consumer = 0
         if not self.consumers:
             self.unused_since = now
+        self.backlog.detach(consumer.id)
         self.refresh()
-        if self.selective is None:
-            return
-        self.selective.detach(consumer.id)
-        if not self.selective.lasting and all(other.predicate is None for other in self.consumers):
-            self.rebuild()
 
     def add_reservation(self, reservation: Reservation) -> None:
         """Add the reservation of a link."""
@@ -368,13 +343,6 @@ class Queue:
     def remove_reservation(self, reservation: Reservation) -> None:
         """Remove the reservation of a link that neither reads the queue nor has messages of it."""
         self.reservations = tuple([each for each in self.reservations if each is not reservation])
-
-    def rematch(self, consumer: Consumer) -> None:
-        """Update an attached consumer whose predicate has changed."""
-        if self.selective is None:
-            self.rebuild()
-        else:
-            self.selective.rematch(consumer.id, consumer.predicate)
 
     def delivery_count(self, id: int) -> int:
         """Failed deliveries of a message so far."""

@@ -25,8 +25,8 @@ LongWork = Generator[int, None, None]
 #: What a tick may cost: it leaves half of the 20 ms that others may wait to parsing, routing and writing.
 BUDGET: Final = 10_000
 
-#: What a tick spends at least on work begun earlier, if verbs have used up the budget.
-BUDGET_OF_WORK: Final = 2_000
+#: What a tick spends at least on work begun earlier, and at least on deliveries, whatever verbs have used up.
+BUDGET_MIN: Final = 2_000
 
 
 class Steps:
@@ -45,6 +45,10 @@ class Steps:
     def refill(self) -> None:
         """Begin a tick."""
         self.left = BUDGET
+
+    def ensure(self) -> None:
+        """Have something left, so that nothing stands still."""
+        self.left = max(self.left, BUDGET_MIN)
 
     def spend(self, cost: int) -> bool:
         """Spend some of the budget; returns whether any is left."""
@@ -76,7 +80,7 @@ class Steps:
 
         `step` resumes some work and returns the cost of that, None at its end; it does not raise.
         """
-        self.left = max(self.left, BUDGET_OF_WORK)
+        self.ensure()
         while self._lines and self.left > 0:
             owner, line = next(iter(self._lines.items()))
             cost = step(*line[0])

@@ -31,9 +31,7 @@ class RouteShown(Shown):
     remote: str = Field(description="The queue, address or topics on the other broker.")
     queue: str = Field(description="The queue that it reads on this broker; empty: none.")
     depth: int | None = Field(description="Messages on that queue; null: it reads none.")
-    lag: int | None = Field(
-        description="Age of the oldest of them, in ms; null: it reads none, or a consumer has a selector."
-    )
+    lag: int | None = Field(description="Age of the oldest of them, in ms; null: it reads none.")
     passed: int = Field(description="Messages that the other end has accepted, or sent.")
     refused: int = Field(description="Messages that the receiving end refused.")
     unsettled: int = Field(description="Messages in transit, not settled yet.")

@@ -172,7 +172,7 @@ def queue_shown(queue: Queue, *, keeps_dead: bool) -> QueueShown:
         filter=queue.filter.text if queue.filter else "",
         paused_itself=queue.paused,
         address_paused=queue.address.paused,
-        groups=queue.selective.groups if isinstance(queue.selective, GroupedBacklog) else 0,
+        groups=queue.backlog.groups if isinstance(queue.backlog, GroupedBacklog) else 0,
         attributes=attributes_of(queue.attributes),
         counters=model_of(Counters, queue.counters),
         settings=QueueSettings(**{kebab(name): plain(getattr(settings, name)) for name in OF_QUEUES}),

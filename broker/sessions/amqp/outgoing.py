@@ -109,7 +109,8 @@ class OutgoingLink:
         if not self.link.credit or (self.link.room and not self._owner.window.paused) or self.link.resumes_only:
             return False
         queue = self.attached.queue
-        return not queue.stopped and (queue.ready_for([self.attached]) > 0 or queue.paged > 0)
+        ready = self._owner.engine.consumers.ready_for(queue, [self.attached])
+        return not queue.stopped and (ready > 0 or queue.paged > 0)
 
     # -- deliveries ------------------------------------------------------------------------------------------------
 

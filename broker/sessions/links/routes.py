@@ -387,7 +387,11 @@ class ReceivingRoute(IncomingLink):
         if queue.stopped or not takers:
             return 0
         free = [each.credit if each.counted else max(each.credit // self._message_bytes, 1) for each in takers]
-        return sum([min(each, most) for each in free]) - queue.ready_for(takers) - queue.landing
+        return (
+            sum([min(each, most) for each in free])
+            - self._owner.engine.consumers.ready_for(queue, takers)
+            - queue.landing
+        )
 
     def stop(self) -> None:
         """Ask for no more."""

@@ -14,8 +14,8 @@ from typing import Final
 from broker.engine.model.errors import NotReadable
 from broker.engine.model.message import MESSAGE_OVERHEAD_BYTES, Message
 from broker.engine.queues import arrival
-from broker.engine.queues.backlog import PRIORITIES
 from broker.engine.queues.consumer import Consumer
+from broker.engine.queues.cursors import MATCH_COST, PRIORITIES
 from broker.engine.queues.paging.rows import claim, claim_all, read
 from broker.engine.queues.paging.tail import Chunk, Tail
 from broker.engine.queues.queue import Queue
@@ -30,8 +30,8 @@ READY_MESSAGES: Final = 1024
 #: all file descriptors is usually over by then, and a failing disk is not kept busy.
 RETRY_MS: Final = 1_000
 
-#: The most chunks searched for selectors in one tick: some 20 ms.
-SEARCHED_MAX: Final = 4
+#: What reading a message of the tail costs.
+READ_COST: Final = 5
 
 
 def refill(state: State, queue: Queue, takers: list[Consumer]) -> None:
@@ -53,15 +53,14 @@ def refill(state: State, queue: Queue, takers: list[Consumer]) -> None:
 
 
 def _bring(state: State, queue: Queue, tail: Tail, takers: list[Consumer]) -> None:
-    grouped = isinstance(queue.selective, GroupedBacklog)
+    grouped = isinstance(queue.backlog, GroupedBacklog)
     for consumer in takers:
         if grouped or consumer.predicate is None:
             _fill(state, queue, tail, consumer)
     if not grouped:
-        budget = SEARCHED_MAX
         for consumer in takers:
             if consumer.predicate is not None:
-                budget = _search(state, queue, tail, consumer, budget)
+                _search(state, queue, tail, consumer)
 
 
 def _try_later(state: State, queue: Queue, tail: Tail, error: NotReadable) -> None:
@@ -81,7 +80,7 @@ def more(queue: Queue, takers: list[Consumer]) -> bool:
     tail = queue.tail
     if tail is None or tail.high < 0 or tail.failing:
         return False
-    grouped = isinstance(queue.selective, GroupedBacklog)
+    grouped = isinstance(queue.backlog, GroupedBacklog)
     for consumer in takers:
         if consumer.credit <= 0 or consumer.paused:
             continue
@@ -98,10 +97,9 @@ def drop(state: State, queue: Queue) -> None:
     """Drop an empty tail: the queue is wholly in memory again."""
     queue.tail = None
     del state.paged[queue]
-    queue.plain.floor = 0
-    if queue.selective is not None:
-        for consumer in queue.consumers:
-            queue.selective.set_floor(consumer.id, 0)
+    queue.backlog.floor = 0
+    for consumer in queue.consumers:
+        queue.backlog.set_floor(consumer.id, 0)
 
 
 def unpage(state: State, queue: Queue) -> None:
@@ -142,9 +140,9 @@ def take_head(state: State, queue: Queue, count: int) -> list[Message]:
 
 def _fill(state: State, queue: Queue, tail: Tail, consumer: Consumer) -> None:
     while (chunk := tail.first()) is not None:
-        if _is_enough(queue, chunk, parts=4) and _has(queue, consumer, chunk.priority):
+        if _is_enough(queue, chunk, parts=4) and queue.backlog.has_for(consumer.id, chunk.priority, state.steps):
             return
-        if isinstance(queue.selective, GroupedBacklog) and _is_enough(queue, chunk, parts=1):
+        if isinstance(queue.backlog, GroupedBacklog) and _is_enough(queue, chunk, parts=1):
             return
         load(state, queue, chunk)
         following = tail.first()
@@ -162,16 +160,10 @@ def _is_enough(queue: Queue, chunk: Chunk, *, parts: int) -> bool:
     return queue.ready * each >= settings.max_read_page_bytes // parts or queue.ready >= max(enough, 1)
 
 
-def _has(queue: Queue, consumer: Consumer, priority: int) -> bool:
-    """Whether there is a message for the consumer in memory that comes before the tail."""
-    if queue.selective is None:
-        return queue.plain.has(priority)
-    return queue.selective.has_for(consumer.id, priority)
-
-
 def load(state: State, queue: Queue, chunk: Chunk) -> list[Message]:
     """Read a whole chunk back to memory, behind the messages there."""
     messages = claim_all(state, queue, chunk)
+    state.steps.spend(READ_COST * len(messages))
     if messages:
         _append(state, queue, messages, chunk)
     return messages
@@ -180,27 +172,26 @@ def load(state: State, queue: Queue, chunk: Chunk) -> list[Message]:
 def _append(state: State, queue: Queue, messages: list[Message], chunk: Chunk) -> None:
     if not queue.grouped and queue.attributes.groups and any(message.header.group for message in messages):
         queue.begin_groups()
-    queue.backlog.append(messages, chunk.priority)
+    queue.backlog.put_back(messages)
     if chunk.expirations is not None:
         arrival.watch(state, queue, messages)
 
 
-def _search(state: State, queue: Queue, tail: Tail, consumer: Consumer, budget: int) -> int:
-    """Search the tail for a consumer, if memory has nothing for it; returns how many more chunks may be searched."""
+def _search(state: State, queue: Queue, tail: Tail, consumer: Consumer) -> None:
+    """Search the tail for a consumer, if memory has nothing for it, within the budget of the tick."""
     assert consumer.predicate is not None, "a consumer without a predicate needs no search"
-    while budget > 0:
+    while state.steps.left > 0:
         priority = _unseen(tail, consumer)
-        if priority < 0 or (queue.selective is not None and queue.selective.has_for(consumer.id, priority)):
+        if priority < 0 or queue.backlog.has_for(consumer.id, priority, state.steps):
             break
         seen = tail.seen.setdefault(consumer.id, [(0, 0)] * PRIORITIES)
         chunk, start = _next_chunk(tail, priority, seen[priority])
-        budget -= 1
         found = read(state, queue, chunk, [row for row in chunk.rows() if row >= start])
+        state.steps.spend((READ_COST + MATCH_COST) * len(found) + 1)
         seen[priority] = (chunk.serial, len(chunk.ids))
         wanted = [(row, message) for row, message in found if consumer.predicate(message)]
         if wanted:
             _append(state, queue, claim(state, queue, chunk, wanted), chunk)
-    return budget
 
 
 def _unseen(tail: Tail, consumer: Consumer) -> int:
@@ -226,13 +217,11 @@ def _next_chunk(tail: Tail, priority: int, seen: tuple[int, int]) -> tuple[Chunk
 
 def set_floors(queue: Queue, tail: Tail) -> None:
     """Set the priority below which each consumer gets nothing from memory, as the tail has or may have higher ones."""
-    grouped = isinstance(queue.selective, GroupedBacklog)
+    grouped = isinstance(queue.backlog, GroupedBacklog)
     high = max(tail.high, 0)
-    queue.plain.floor = high
-    if queue.selective is None:
-        return
+    queue.backlog.floor = high
     for consumer in queue.consumers:
         if grouped or consumer.predicate is None:
-            queue.selective.set_floor(consumer.id, high)
+            queue.backlog.set_floor(consumer.id, high)
         else:
-            queue.selective.set_floor(consumer.id, max(_unseen(tail, consumer), 0))
+            queue.backlog.set_floor(consumer.id, max(_unseen(tail, consumer), 0))

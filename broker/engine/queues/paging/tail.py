@@ -16,7 +16,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 from broker.engine.model.message import Message
-from broker.engine.queues.backlog import PRIORITIES
+from broker.engine.queues.cursors import PRIORITIES
 from broker.engine.queues.paging.fold import Rows
 from store.pages import SCRATCH_FIRST
 from store.record import REMOVAL_BYTES

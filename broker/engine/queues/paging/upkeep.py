@@ -57,7 +57,7 @@ def _rows_of(chunk: Chunk) -> Sequence[int]:
 def _in_memory(queue: Queue, chunk: Chunk, rows: Sequence[int]) -> list[Row]:
     """Those of the rows that left the tail whose messages are ready or in delivery now."""
     gone = {chunk.ids[row]: row for row in rows if not chunk.sizes[row]}
-    found = {gone[message.id]: message for message in queue.backlog.unordered() if message.id in gone}
+    found = {gone[message.id]: message for message in queue.backlog if message.id in gone}
     for consumer in queue.holders():
         found |= {gone[id]: message for id, message in consumer.unacked.items() if id in gone}
     return list(found.items())
@@ -68,7 +68,7 @@ def first(state: State, queue: Queue) -> Message | None:
 
     Raises NotReadable.
     """
-    message = next(iter(queue.backlog), None)
+    message = queue.backlog.head()
     if message is not None or queue.tail is None:
         return message
     for chunk in list(queue.tail.chunks()):

@@ -2,31 +2,39 @@
 
     _assigned    the consumer of each group: the first that got one of its messages, until it leaves, the group is
                  closed, or all groups are reassigned
-    _lines       the ready messages of each group
+    _passed      the ready messages of each group that a consumer has passed, because they were another one's
 
-Every consumer has its view, as with selectors.  When a consumer comes to a message of another consumer's group, the
-message drops out of its view, so that no consumer waits at the head of the line for one without credit.  When a group
-becomes free, its ready messages enter all views again.  A message that its group's owner does not accept (by its
-selector, or because it has refused it) may go to any consumer, as otherwise none would ever get it.
+Every consumer has a cursor of its own.  When it comes to a message of another consumer's group, it passes that, so that
+no consumer waits at the head of the line for one without credit.  When a group becomes free, its ready messages are
+noted as come in behind the cursors or, if they are many, the cursors start again at the head.  A message that its
+group's owner does not accept (by its selector, or because it has refused it) may go to any consumer, as otherwise none
+would ever get it.
 
 Groups may be hashed (`group-buckets`): then all messages in the same bucket form one group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
+from itertools import islice
 from typing import ClassVar, Final
 from zlib import crc32
 
 from broker.engine.model.message import Message
-from broker.engine.queues.selective import SelectiveBacklog
+from broker.engine.queues.backlog import Backlog
+from broker.engine.queues.cursors import MATCH_COST
+from broker.engine.queues.level import Level
+from broker.engine.queues.steps import Steps
 
-#: Groups of one queue whose consumer is remembered: some 10 MiB.  Beyond that the one known for longest that has no
-#: ready message is forgotten: its next message chooses a consumer again.
+#: Groups of one queue whose consumer is remembered: some 10 MiB.  Beyond that the one known for longest of whose
+#: messages no consumer has passed any is forgotten: its next message chooses a consumer again.
 GROUPS_MAX: Final = 65_536
 
-#: The most messages of freed groups that enter the views one by one; for more, the views are rebuilt.
-ENTERED_MAX: Final = 16
+#: How many groups are looked at to find one to forget.
+LOOKED_AT_MAX: Final = 16
+
+#: The most messages of freed groups that are noted one by one; for more, the cursors start again at the head.
+NOTED_MAX: Final = 256
 
 
 def bucket(group: str, buckets: int) -> int:
@@ -34,21 +42,19 @@ def bucket(group: str, buckets: int) -> int:
     return crc32(group.encode()) % buckets
 
 
-class GroupedBacklog(SelectiveBacklog):
+class GroupedBacklog(Backlog):
     """Messages ready for delivery, some in groups.  `buckets` above 0: the number of groups.
 
     With `mark_first`, `first` has the messages that were the first of their group for a consumer, until they are
     delivered, and `owed` the groups whose first message left instead.
     """
 
-    __slots__ = ("_assigned", "_buckets", "_lines", "_mark_first", "draining", "first", "groups_max", "owed")
+    __slots__ = ("_assigned", "_buckets", "_mark_first", "_passed", "draining", "first", "groups_max", "owed")
 
-    lasting: ClassVar[bool] = True
-    sharing: ClassVar[bool] = False  # messages of other consumers' groups drop out of a view
+    own_cursors: ClassVar[bool] = True
 
-    def __init__(self, messages: Iterable[Message], *, buckets: int, mark_first: bool) -> None:
-        ready = list(messages)
-        super().__init__(ready)
+    def __init__(self, levels: list[Level], *, buckets: int, mark_first: bool) -> None:
+        super().__init__(levels)
         self.first: set[int] = set()
         self.owed: set[str] = set()
         self.draining = False  # the groups are reassigned once nothing is in delivery
@@ -56,8 +62,7 @@ class GroupedBacklog(SelectiveBacklog):
         self._buckets = buckets
         self._mark_first = mark_first
         self._assigned: dict[str, Hashable] = {}
-        self._lines: dict[str, dict[int, Message]] = {}
-        self._enter(ready)
+        self._passed: dict[str, dict[int, Message]] = {}
 
     @property
     def groups(self) -> int:
@@ -68,27 +73,13 @@ class GroupedBacklog(SelectiveBacklog):
         group = message.header.group
         return f"{bucket(group, self._buckets)}" if group and self._buckets > 0 else group
 
-    def _enter(self, messages: Iterable[Message]) -> None:
-        for message in messages:
-            group = self._group(message)
-            if group:
-                self._lines.setdefault(group, {})[message.id] = message
-
     def _leave(self, message: Message) -> None:
+        if not self._passed:
+            return
         group = self._group(message)
-        line = self._lines.get(group)
-        if line is not None and line.pop(message.id, None) is not None and not line:
-            del self._lines[group]
-
-    def append(self, messages: list[Message], priority: int) -> None:
-        """Add a run of new messages that share a priority."""
-        self._enter(messages)
-        super().append(messages, priority)
-
-    def put_back(self, messages: list[Message]) -> None:
-        """Put messages back, each before all younger ones of its priority."""
-        self._enter(messages)
-        super().put_back(messages)
+        passed = self._passed.get(group)
+        if passed is not None and passed.pop(message.id, None) is not None and not passed:
+            del self._passed[group]
 
     def discard(self, message: Message) -> None:
         """Remove a message that is known to be here."""
@@ -104,41 +95,48 @@ class GroupedBacklog(SelectiveBacklog):
 
     def clear(self) -> list[Message]:
         """Remove and return all messages in the order of delivery."""
-        self._lines.clear()
+        self._passed.clear()
         return super().clear()
 
-    def pop_for(self, key: Hashable) -> Message | None:
+    def pop_for(self, key: Hashable, steps: Steps) -> Message | None:
         """Remove and return the next message for this consumer, or None.  A free group becomes the consumer's."""
-        view, ready, floor = self._views[key], self._ready, self._floors.get(key, 0)
-        while (message := view.pop(ready, floor)) is not None:
+        cursors = self._cursors
+        assert cursors is not None, "every consumer has a cursor"
+        while (message := cursors.next(key, steps)) is not None:
             group = self._group(message)
-            if not group:
-                return message
-            owner = self._assigned.get(group)
-            if owner is None:
-                self._assign(group, key, message)
-            elif owner != key and self._wanted(owner, message):
-                ready[message.id] = message  # for another consumer: it stays ready, but has left this view
+            owner = self._assigned.get(group) if group else None
+            cursors[key].pass_by(message)
+            if owner is not None and owner != key and self._wanted(owner, message):
+                self._passed.setdefault(group, {})[message.id] = message
+                steps.spend(MATCH_COST)
                 continue
-            self._leave(message)
-            if message.header.closes_group and self._assigned.get(group) == key:
+            self.discard(message)
+            if group and owner is None:
+                self._assign(group, key, message)
+            if group and message.header.closes_group and self._assigned.get(group) == key:
                 del self._assigned[group]
                 self._free([group])
             return message
         return None
 
     def _wanted(self, owner: Hashable, message: Message) -> bool:
-        predicate = self._views[owner].predicate
-        return predicate is None or predicate(message)
+        return self._cursors is not None and self._cursors[owner].accepts(message)
 
     def _assign(self, group: str, key: Hashable, message: Message) -> None:
         if len(self._assigned) >= self.groups_max:
-            idle = next((g for g in self._assigned if g not in self._lines), "")
-            self._assigned.pop(idle, None)
+            self._forget_one()
         self._assigned[group] = key
         if self._mark_first:
             self.first.add(message.id)
             self.owed.discard(group)
+
+    def _forget_one(self) -> None:
+        """Forget the group known for longest of whose messages none was passed; the others count as known anew."""
+        for other in list(islice(self._assigned, LOOKED_AT_MAX)):
+            owner = self._assigned.pop(other)
+            if other not in self._passed:
+                return
+            self._assigned[other] = owner
 
     def left(self, messages: list[Message]) -> None:
         """Handle messages leaving the queue: the first of a group may not have been delivered."""
@@ -171,12 +169,13 @@ class GroupedBacklog(SelectiveBacklog):
         self._free(free)
 
     def _free(self, groups: list[str]) -> None:
-        """Put the ready messages of these groups back in every view, from which they may have dropped."""
-        messages = [message for group in groups for message in self._lines.get(group, {}).values()]
-        if len(messages) > ENTERED_MAX:
-            for key, view in list(self._views.items()):
-                self.rematch(key, view.predicate)
+        """Let all consumers find the ready messages of these groups that some of them have passed."""
+        cursors = self._cursors
+        found = [self._passed.pop(group) for group in groups if group in self._passed] if self._passed else []
+        if cursors is None or not found:
             return
-        for message in messages:
-            for view in self._distinct:
-                view.add_left(message)
+        if sum(map(len, found)) > NOTED_MAX:
+            self._passed.clear()
+            cursors.rewind()
+        else:
+            cursors.came_behind([message for passed in found for message in passed.values()], len(self))

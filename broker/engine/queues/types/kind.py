@@ -146,7 +146,7 @@ class Kind:
         """Handle messages leaving the queue."""
         if self.values is not None:
             self.values.left(messages)
-        backlog = self._queue.selective
+        backlog = self._queue.backlog
         if isinstance(backlog, GroupedBacklog) and backlog.first:
             backlog.left(messages)
 
@@ -170,7 +170,7 @@ class Kind:
         away = {message.id: message for message in in_flight}
         for holder in queue.holders():
             away |= holder.unacked
-        present = [*queue.backlog.unordered(), *away.values()]
+        present = [*queue.backlog, *away.values()]
         present += [m for due, m in queue.scheduled.values() if due != m.header.scheduled]  # waiting for redelivery
         present.sort(key=lambda message: message.id)
         losers: list[Message] = []
@@ -210,7 +210,7 @@ class Kind:
     def attached(self, now: int) -> int | None:
         """Handle a new consumer; returns when the queue must be served even if nothing else happens, or None."""
         queue = self._queue
-        backlog = queue.selective
+        backlog = queue.backlog
         if queue.attributes.group_rebalance and isinstance(backlog, GroupedBacklog):
             backlog.draining = queue.attributes.group_rebalance_pause_dispatch and queue.delivering > 0
             if not backlog.draining:
@@ -224,7 +224,7 @@ class Kind:
         queue = self._queue
         if self._gate is not None and not self._gate.is_open(len(queue.consumers), state.now):
             return []
-        backlog = queue.selective
+        backlog = queue.backlog
         if isinstance(backlog, GroupedBacklog) and backlog.draining:
             if queue.delivering:
                 return []
@@ -249,7 +249,7 @@ class Kind:
     def shown(self, messages: list[Message]) -> list[Message]:
         """The messages as the consumer gets them: the first of a group is marked (group-first-key)."""
         queue = self._queue
-        name, backlog = queue.attributes.group_first_key, queue.selective
+        name, backlog = queue.attributes.group_first_key, queue.backlog
         if not name or not isinstance(backlog, GroupedBacklog) or not (backlog.first or backlog.owed):
             return messages
         shown: list[Message] = []

@@ -2,40 +2,13 @@
 
 from __future__ import annotations
 
-import weakref
-
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.engine.model.message import Message, MessageHeader
-from broker.engine.queues.backlog import DISCARDED_BYTES_MAX, DISCARDED_MAX, LOOKED_UP_MAX, Backlog
-from tests.broker.engine.queues.parts import FORMAT, ids, message
-from tests.support.interpreted import interpreted
-
-
-class Watched(Message):
-    """One whose end can be seen."""
-
-    __slots__ = ("__weakref__",)
-
-
-@interpreted
-def test_what_was_taken_out_is_not_kept_for_ever() -> None:
-    """Bodies, or the files of them: a few large ones, in a line of which nothing else leaves."""
-    backlog = Backlog()
-    body = bytes(DISCARDED_BYTES_MAX // 4)
-    watched = []
-    for id in range(1, 12):
-        made = Watched(MessageHeader("a", FORMAT), b"", body)
-        made.id = id
-        watched.append(weakref.ref(made))
-        backlog.append([made], 4)
-    del made
-    for one in list(backlog)[1:]:
-        backlog.discard(one)
-    del one
-    assert sum(found() is not None for found in watched) <= 1 + 4
-    assert ids(list(backlog)) == [1]
+from broker.engine.model.message import Message
+from broker.engine.queues.backlog import Backlog
+from broker.engine.queues.level import BLOCK_MAX
+from tests.broker.engine.queues.parts import ids, message
 
 
 def test_empty() -> None:
@@ -88,15 +61,22 @@ def test_a_discarded_message_that_comes_back_is_there() -> None:
     assert ids(backlog.clear()) == [1, 2, 3]
 
 
-def test_many_discarded_messages_do_not_stay_in_memory() -> None:
+def test_what_comes_back_or_leaves_touches_hardly_any_of_a_long_backlog() -> None:
+    """The messages that are moved: those of one block, whatever the length and the place."""
     backlog = Backlog()
-    messages = [message(n) for n in range(1, 3 * DISCARDED_MAX)]
-    backlog.append(messages, 4)
-    for each in messages[1:]:
-        backlog.discard(each)
-    assert len(backlog) == 1
-    assert sum(map(len, backlog._levels)) <= DISCARDED_MAX + 2
-    assert ids(backlog.pop_run(10, 1 << 30)) == [1]
+    many = [message(n) for n in range(1, 100_001)]
+    for at in range(0, len(many), 100):
+        backlog.append(many[at : at + 100], 4)
+    level = backlog.levels[4]
+    assert max(map(len, level.blocks)) <= BLOCK_MAX
+    for at in (0, 50_000, 99_999):
+        blocks = [id(block) for block in level.blocks]
+        backlog.discard(many[at])
+        backlog.put_back([many[at]])
+        assert len(set(blocks) ^ {id(block) for block in level.blocks}) <= 3
+    assert list(backlog) == many
+    backlog.discard(many[5])
+    assert many[5] not in level.blocks[0], "nothing that left stays in memory"
 
 
 class Model:
@@ -161,11 +141,12 @@ def test_it_does_what_a_sorted_list_does(steps: list[tuple[str, int, int]]) -> N
         low, high = sorted((a * 7 % max(next_id, 1), b * 11 % (next_id + 2)))
         wanted = sorted([m for m in model.ready if low < m.id < high], key=lambda m: m.id)
         assert backlog.between(low, high, 3) == wanted[:3]
-        assert backlog.between(low, high, LOOKED_UP_MAX + 1) == wanted
+        assert backlog.between(low, high, 1000) == wanted
+        assert {m.id for m in backlog.older(high)} == {m.id for m in model.ready if m.id < high}
 
 
 def test_messages_between_two_are_found_whatever_came_behind_them() -> None:
-    """A scheduled message that is due goes before paged ones that are older, and are read back behind it."""
+    """A scheduled message that is due is ready before paged ones that are older, which are read back later."""
     backlog = Backlog()
     backlog.append([message(1), message(2)], 4)
     backlog.put_back([message(9)])

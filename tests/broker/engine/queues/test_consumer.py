@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from broker.engine.model.message import RoutingType
 from broker.engine.model.settings import AddressSettings
 from broker.engine.queues.address import Address
-from broker.engine.queues.consumer import UNLIMITED, AckMode, Consumer
+from broker.engine.queues.consumer import UNLIMITED, AckMode, Consumer, LinkTarget
 from broker.engine.queues.queue import Queue
 from tests.broker.engine.engine_harness import Taker
 from tests.broker.engine.queues.parts import ids, message
@@ -61,7 +61,10 @@ def test_individual_covers_itself() -> None:
         ({"user": "u"}, "u"),
         ({}, "a consumer"),
         ({"remote": "h:1"}, "a consumer at h:1"),
-        ({"link": "paris", "client_id": "x", "remote": "amqp://paris:5672"}, "link paris (amqp://paris:5672)"),
+        (
+            {"link": LinkTarget("paris", "a"), "client_id": "x", "remote": "amqp://paris:5672"},
+            "link paris at amqp://paris:5672",
+        ),
     ],
 )
 def test_what_an_operator_reads(names: dict[str, str], text: str) -> None:

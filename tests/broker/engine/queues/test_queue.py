@@ -1,4 +1,4 @@
-"""A queue: what it lets in, what it counts, and its two kinds of backlog."""
+"""A queue: what it lets in, what it counts, and its backlog."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from broker.engine.filter import compile_filter
 from broker.engine.model.message import Message, MessageHeader
 from broker.engine.queues.consumer import AckMode, Consumer
 from broker.engine.queues.queue import COUNTED, Counters, DeliveryState, Queue
+from broker.engine.queues.steps import Steps
 from broker.sessions.stomp.format import StompFormat
 from tests.broker.engine.engine_harness import Taker
 from tests.broker.engine.queues.parts import ids, message, queue
@@ -14,10 +15,6 @@ from tests.broker.engine.queues.parts import ids, message, queue
 def consumer(on: Queue, id: int, *, even: bool = False) -> Consumer:
     predicate = (lambda m: m.id % 2 == 0) if even else None
     return Consumer(id, on, Taker(), ack_mode=AckMode.INDIVIDUAL, window=-1, predicate=predicate)
-
-
-def is_selective(made: Queue) -> bool:
-    return made.selective is not None
 
 
 def test_what_it_lets_in() -> None:
@@ -43,24 +40,25 @@ def test_every_place_counts() -> None:
     assert (made.ready, made.message_count) == (2, 6)
 
 
-def test_the_backlog_changes_its_kind_with_the_first_selector_and_back_with_the_last() -> None:
-    made = queue()
+def test_the_backlog_stays_with_the_first_selector_and_the_last() -> None:
+    """Whoever subscribes, nothing is done with the messages that wait."""
+    made, steps = queue(), Steps()
     made.backlog.append([message(n) for n in range(1, 5)], 4)
+    backlog = made.backlog
     plain, choosy = consumer(made, 1), consumer(made, 2, even=True)
     made.attach(plain)
-    assert not is_selective(made)
     made.attach(choosy)
-    assert made.selective is not None
+    assert [made.backlog.is_choosy(each.id) for each in (plain, choosy)] == [False, True]
     assert made.ready == 4
-    taken = made.selective.pop_for(choosy.id)
+    taken = made.backlog.pop_for(choosy.id, steps)
     assert taken is not None
     assert taken.id == 2
     third = consumer(made, 3)
     made.attach(third)
     made.detach(choosy, 77)
-    assert not is_selective(made)
     made.backlog.put_back([taken])
     assert ids(list(made.backlog)) == [1, 2, 3, 4]
+    assert made.backlog is backlog
     made.detach(plain, 78)
     made.detach(third, 79)
     assert made.unused_since == 79

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.engine.queues.steps import BUDGET, BUDGET_OF_WORK, LongWork, Steps
+from broker.engine.queues.steps import BUDGET, BUDGET_MIN, LongWork, Steps
 from tests.broker.engine.engine_harness import Bench
 
 
@@ -45,7 +45,7 @@ def test_long_work_goes_on_in_the_next_tick_and_its_owner_takes_its_turn() -> No
 def test_work_goes_on_however_busy_the_verbs_are() -> None:
     steps, done = Steps(), list[str]()
     steps.spend(BUDGET)
-    steps.begin("a", work(done, "a", 3, cost=BUDGET_OF_WORK))
+    steps.begin("a", work(done, "a", 3, cost=BUDGET_MIN))
     assert done == []
     steps.run(resumed)
     assert done == ["a0"]

@@ -9,7 +9,7 @@ import pytest
 from broker.engine.delivery.redelivery import CLOSED, RELEASED
 from broker.engine.model.message import INGRESS_TIMESTAMP, Message, RoutingType
 from broker.engine.publish.send import Send
-from broker.engine.queues.types.grouped import ENTERED_MAX, GroupedBacklog, bucket
+from broker.engine.queues.types.grouped import NOTED_MAX, GroupedBacklog, bucket
 from broker.engine.routing import destinations
 from tests.broker.engine.engine_harness import Bench, Taker
 from tests.broker.engine.queues.types.queues import grouped, put, without_scans
@@ -41,7 +41,7 @@ def test_a_consumer_without_credit_holds_up_its_groups_only(bench: Bench) -> Non
     assert (narrow.take(), wide.take()) == ([b"A1"], [])
 
 
-@pytest.mark.parametrize("count", [3, ENTERED_MAX + 5])
+@pytest.mark.parametrize("count", [3, NOTED_MAX + 5])
 def test_the_groups_of_a_consumer_that_leaves_go_to_others_in_order(bench: Bench, count: int) -> None:
     bench.declare()
     first, second = bench.take("q", window=0), bench.take("q")
@@ -259,11 +259,11 @@ def test_groups_beyond_the_limit_choose_anew(bench: Bench) -> None:
     queue = bench.declare()
     first, second = bench.take("q"), bench.take("q")
     grouped(bench, "q", "A", b"A0")
-    assert isinstance(queue.selective, GroupedBacklog)
-    queue.selective.groups_max = 2
+    assert isinstance(queue.backlog, GroupedBacklog)
+    queue.backlog.groups_max = 2
     for group in ("B", "C", "D"):
         grouped(bench, "q", group, group.encode())
-    assert queue.selective.groups == 2
+    assert queue.backlog.groups == 2
     assert sorted(first.take() + second.take()) == [b"A0", b"B", b"C", b"D"]
     grouped(bench, "q", "D", b"D1")
     assert b"D1" in first.take() + second.take()
