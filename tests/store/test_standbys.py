@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -66,3 +68,12 @@ def test_a_connection_that_replays_nothing_is_told() -> None:
 
 def test_a_role_that_may_not_look_sees_nobody() -> None:
     assert judged("two", json.dumps([["two", None, False]])) == Standbys((), visible=False)
+
+
+def test_the_settings_on_the_pages_are_fit() -> None:
+    pages = (Path(__file__).parents[2] / "docs").glob("*.md")
+    settings = [
+        each for page in pages for each in re.findall(r"synchronous_standby_names = '([^']*)'", page.read_text())
+    ]
+    assert settings
+    assert [doubt_about(each) for each in settings] == [""] * len(settings)
