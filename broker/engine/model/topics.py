@@ -87,18 +87,21 @@ class Topics(Generic[T]):
         while words and not path.pop().needed:
             self._cut(path[-1], words.pop())
 
-    def match(self, address: str) -> list[T]:
-        """The values of all matching patterns; a value bound to several of them is listed several times."""
+    def match(self, address: str, *, hidden: bool = False) -> list[T]:
+        """The values of all matching patterns; a value bound to several of them is listed several times.
+
+        `hidden`: patterns that begin with a wildcard do not match, as if the address began with `$`.
+        """
         frontier: list[Node[T]] = []
-        for reached in self.walk(address):
+        for reached in self.walk(address, hidden=hidden):
             frontier = reached
         return [value for node in frontier for value in node.values]
 
-    def walk(self, address: str) -> Iterator[list[Node[T]]]:
+    def walk(self, address: str, *, hidden: bool = False) -> Iterator[list[Node[T]]]:
         """The frontier before the first word of the address and after each one."""
         words = self._syntax.words(address)
         frontier = [self._root]
-        if is_hidden(address):
+        if hidden or is_hidden(address):
             yield frontier
             child = self._root.words.get(words.pop(0))
             frontier = [] if child is None else [child]

@@ -4,11 +4,15 @@ The list is computed once for each address and cached until a binding that may c
 bindings are counted: all of them, those whose pattern begins with a wildcard, and the others by their first word.  An
 address keeps its list as long as neither the count of its first word nor that of leading wildcards has changed.  So
 clients that come and go on `news.#` do not slow down those that send to `orders.eu`.
+
+Dead-letter and expiry addresses are hidden from patterns that begin with a wildcard, as those with a `$` are: whoever
+may read `#` would read each dead letter of addresses that it may not read, and its own messages a second time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from broker.engine.model.message import RoutingType
@@ -24,7 +28,7 @@ FIRST_WORDS_MAX: Final = 10_000
 class Bindings:
     """The bindings of wildcard addresses, and the cached lists of all addresses."""
 
-    __slots__ = ("_by_word", "_leading", "_syntax", "_version", "_wildcards")
+    __slots__ = ("_by_word", "_hidden", "_leading", "_syntax", "_version", "_wildcards")
 
     def __init__(self, syntax: WildcardSyntax) -> None:
         self._syntax = syntax
@@ -32,6 +36,14 @@ class Bindings:
         self._version = 0
         self._leading = 0
         self._by_word: dict[str, int] = {}
+        self._hidden: AbstractSet[object] = frozenset()
+
+    def hide(self, names: AbstractSet[object]) -> None:
+        """Hide the addresses of these names, and no others, from patterns that begin with a wildcard."""
+        if names != self._hidden:
+            self._hidden = names
+            self._version += 1
+            self._leading += 1
 
     def bind(self, queue: Queue) -> None:
         """Bind a queue to its address.  Raises InvalidName for a pattern of too many words."""
@@ -45,7 +57,7 @@ class Bindings:
         """The anycast and the multicast queues that messages sent to an address may enter."""
         if address.targets_version != self._version and not self._is_current(address):
             queues = list(address.queues)
-            queues += [queue for queue in self._wildcards.match(address.name) if queue.address is not address]
+            queues += [queue for queue in self._match(address.name) if queue.address is not address]
             address.targets = (
                 [queue for queue in queues if queue.routing_type is RoutingType.ANYCAST],
                 [queue for queue in queues if queue.routing_type is RoutingType.MULTICAST],
@@ -55,7 +67,10 @@ class Bindings:
 
     def reaches(self, name: str, queue: Queue) -> bool:
         """Whether messages sent to an address of that name may enter the queue."""
-        return queue.address.name == name or queue in self._wildcards.match(name)
+        return queue.address.name == name or queue in self._match(name)
+
+    def _match(self, name: str) -> list[Queue]:
+        return self._wildcards.match(name, hidden=name in self._hidden)
 
     def _first_word(self, name: str) -> str:
         return name.partition(self._syntax.delimiter)[0]

@@ -28,7 +28,7 @@ from broker.engine.filter import Filter
 from broker.engine.model.access import Access
 from broker.engine.model.attributes import PLAIN, QueueAttributes
 from broker.engine.model.errors import AlreadyInUse
-from broker.engine.model.message import Message, PropertyView, RoutingType
+from broker.engine.model.message import ORIG_ADDRESS, Message, PropertyView, RoutingType
 from broker.engine.model.names import SHARED_PREFIX, digest_of
 from broker.engine.model.permissions import Permission
 from broker.engine.queues.address import Address
@@ -240,7 +240,7 @@ class Queue:
             return False
         if self.no_local and message.header.origin == self.no_local:
             return False
-        if self.reader is not None and not self.reader.might(Permission.CONSUME, message.header.address):
+        if self.reader is not None and not _may_read(self.reader, message):
             return False
         return self.filter is None or self.filter.matches(PropertyView(message))
 
@@ -348,3 +348,10 @@ class Queue:
         """Failed deliveries of a message so far."""
         state = self.states.get(id)
         return 0 if state is None else state.count
+
+
+def _may_read(reader: Access, message: Message) -> bool:
+    """Whether a message may be read: a dead letter is as secret as the address that it came from (promise P8)."""
+    origin = (message.header.annotations or {}).get(ORIG_ADDRESS)
+    names = [message.header.address] if origin is None else [message.header.address, str(origin)]
+    return all([reader.might(Permission.CONSUME, name) for name in names])

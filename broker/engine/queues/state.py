@@ -187,6 +187,7 @@ class State:
         self.stored = MessageReader(self.formats, self.journal.bodies)
         self.syntax = self.settings_table.syntax
         self.bindings = Bindings(self.syntax)
+        self.bindings.hide(self.settings_table.values("dead_letter_address", "expiry_address"))
         self.diverts = Diverts(self.syntax)
         self.duplicates = Duplicates(self.journal)
         self._internal = names.internal_prefix(self.syntax)
@@ -214,6 +215,7 @@ class State:
         """Replace the settings."""
         self.settings_table = settings
         self._merged.clear()
+        self.bindings.hide(settings.values("dead_letter_address", "expiry_address"))
 
     def is_internal(self, name: str) -> bool:
         """Whether an address belongs to the resources of a retroactive address."""

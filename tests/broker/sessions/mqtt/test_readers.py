@@ -17,13 +17,15 @@ LOGIN: Final[dict[str, Any]] = {"user_name": "alice", "password": b"right"}
 USERS: Final = {"alice": "right", "bob": "right"}
 
 
-def guarded(*secret: str, filtered: bool = True) -> Config:
+def guarded(*secret: str, filtered: bool = True, rules: dict[str, object] | None = None) -> Config:
     """Everything is permitted to everybody, but nobody reads the addresses below `secret` but for these users' role."""
     granted = {permission.value: ["amq"] for permission in Permission}
     settings = [{"match": "#", **granted}]
     settings += [{"match": match, **granted, "consume": ["nobody"], "browse": ["nobody"]} for match in secret]
     config = configured(
-        journal=SMALL, security_settings=tuple(SecuritySetting.model_validate(each) for each in settings)
+        *([rules] if rules else []),
+        journal=SMALL,
+        security_settings=tuple(SecuritySetting.model_validate(each) for each in settings),
     )
     acceptors = dict(config.acceptors)
     acceptors["mqtt"] = acceptors["mqtt"].model_copy(update={"filter_subscriptions": filtered})
