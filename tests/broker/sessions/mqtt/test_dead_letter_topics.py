@@ -7,7 +7,7 @@ import pytest
 from broker.engine.model.settings_match import SettingsTable
 from broker.engine.routing import registry
 from protocols.mqtt.properties import MESSAGE_EXPIRY_INTERVAL
-from tests.broker.sessions.mqtt.test_readers import LOGIN, USERS, guarded
+from tests.broker.sessions.mqtt.harness import LOGIN, READERS, guarded
 from tests.simulation.world import small
 from tests.support.mqtt_world import SimWorld
 from tests.support.sim_broker import SimBroker
@@ -68,7 +68,7 @@ def test_the_settings_of_the_moment_say_which_these_are() -> None:
 
 def test_a_filtered_subscription_asks_for_the_right_to_the_origin_too() -> None:
     """The reader may read the dead-letter address, and not what lies below `secret`."""
-    world = SimWorld(guarded("secret.#", rules=RULES), users=USERS)
+    world = SimWorld(guarded("secret.#", rules=RULES), users=READERS)
     reader = world.connect("reader", **LOGIN)
     assert reader.subscribe("dead/#", qos=1) == [1]
     sender = world.broker.connect(login="bob", passcode="right")

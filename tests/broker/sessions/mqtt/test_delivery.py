@@ -8,7 +8,6 @@ import pytest
 
 from broker.config.addresses import AddressSection
 from broker.config.addresses import Queue as QueueSection
-from broker.engine.queues.queue import Queue
 from broker.sessions.mqtt.inflight import InFlight
 from broker.sessions.mqtt.session import MqttSession
 from protocols.mqtt.codes import V5, V311, PacketType
@@ -23,7 +22,7 @@ from protocols.mqtt.properties import (
     USER_PROPERTY,
     Property,
 )
-from tests.broker.sessions.mqtt.harness import carrier, queues, with_mqtt
+from tests.broker.sessions.mqtt.harness import carrier, dead_letters, dead_letters_or_none, queues, with_mqtt
 from tests.simulation.world import counts
 from tests.support.interpreted import interpreted
 from tests.support.mqtt_client import MqttClient, greeting, publishes, topic_filter, wish
@@ -38,16 +37,6 @@ def small(sim: SimWorld, *properties: tuple[Property[Any], Any], clean: bool = T
     client = MqttClient(limits=Limits(packet_bytes_max=256))
     client.over(SimCarrier(sim.broker))
     return client.connect(greeting("c", clean=clean, properties=properties))
-
-
-def dead_letters(sim: SimWorld) -> Queue:
-    return sim.broker.engine.queues["DLQ"]
-
-
-def dead_letters_or_none(sim: SimWorld) -> int:
-    """How many dead letters there are, if there is a queue of them."""
-    queue = sim.broker.engine.queues.get("DLQ")
-    return 0 if queue is None else queue.message_count
 
 
 # -- flow control ------------------------------------------------------------------------------------------------------

@@ -9,8 +9,7 @@ import pytest
 from broker.sessions.mqtt.session import MqttSession
 from protocols.mqtt.codes import V5, V311, PacketType
 from protocols.mqtt.properties import RECEIVE_MAXIMUM, SESSION_EXPIRY_INTERVAL, USER_PROPERTY
-from tests.broker.sessions.mqtt.harness import carrier, with_mqtt
-from tests.broker.sessions.mqtt.test_delivery import dead_letters, dead_letters_or_none
+from tests.broker.sessions.mqtt.harness import carrier, dead_letters, dead_letters_or_none, with_mqtt
 from tests.simulation.world import check_accounts, check_counters
 from tests.support.mqtt_client import MqttClient, greeting
 from tests.support.mqtt_world import FOR_EVER, SimWorld

@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
-from broker.config import Config, SecuritySetting
-from broker.engine.model.permissions import Permission
 from protocols.mqtt.codes import V5, V311
-from tests.broker.security.verbs import SMALL, restrict
+from tests.broker.security.verbs import restrict
+from tests.broker.sessions.mqtt.harness import LOGIN, READERS, guarded
 from tests.support.mqtt_world import SimWorld
 from tests.support.sim_broker import configured
 
-LOGIN: Final[dict[str, Any]] = {"user_name": "alice", "password": b"right"}
-USERS: Final = {"alice": "right", "bob": "right"}
-
-
-def guarded(*secret: str, filtered: bool = True, rules: dict[str, object] | None = None) -> Config:
-    """Everything is permitted to everybody, but nobody reads the addresses below `secret` but for these users' role."""
-    granted = {permission.value: ["amq"] for permission in Permission}
-    settings = [{"match": "#", **granted}]
-    settings += [{"match": match, **granted, "consume": ["nobody"], "browse": ["nobody"]} for match in secret]
-    config = configured(
-        *([rules] if rules else []),
-        journal=SMALL,
-        security_settings=tuple(SecuritySetting.model_validate(each) for each in settings),
-    )
-    acceptors = dict(config.acceptors)
-    acceptors["mqtt"] = acceptors["mqtt"].model_copy(update={"filter_subscriptions": filtered})
-    return config.model_copy(update={"acceptors": acceptors})
-
 
 def world(*secret: str, filtered: bool = True) -> SimWorld:
-    return SimWorld(guarded(*secret, filtered=filtered), users=USERS)
+    return SimWorld(guarded(*secret, filtered=filtered), users=READERS)
 
 
 @pytest.mark.parametrize(("version", "refusal"), [(V311, 0x80), (V5, 0x83)])
