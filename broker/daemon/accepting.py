@@ -213,6 +213,7 @@ class Accepting:
             subscriptions_max=config.limits.subscriptions_per_connection_max,
             sessions_max=config.limits.sessions_max,
             failover=failover,
+            mounted=_mounted(config, acceptor.mount_point),
         )
         sessions = self.mqtt_sessions
         mount = MountPoint(acceptor.mount_point) if acceptor.mount_point else None
@@ -224,6 +225,12 @@ class Accepting:
             return MqttSession(common, transport, mount, connection_id=id, peer=peer, gate=gate)
 
         return make
+
+
+def _mounted(config: Config, own: str) -> tuple[str, ...]:
+    """Return the mount points of other acceptors, except those that the acceptor's own one begins with."""
+    acceptors = [each for each in config.acceptors.values() if isinstance(each, MqttAcceptor)]
+    return tuple({each.mount_point: None for each in acceptors if not own.startswith(each.mount_point)})
 
 
 def failover_servers(config: Config, at: MessagingAcceptor) -> tuple[FailoverServer, ...]:

@@ -147,6 +147,9 @@ class MqttSession(MqttEndpoint):
         if client_id.startswith(LINK_SESSIONS):
             sentence = f"client identifiers that begin with {LINK_SESSIONS} are those of this broker's links"
             raise MqttError(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, sentence)
+        if client_id.startswith(options.mounted):
+            sentence = "client identifiers that begin so are those of another acceptor's mount point"
+            raise MqttError(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, sentence)
         expiry = mqtt_connect.session_expiry(connect, options)
         client = Client(
             client_id,

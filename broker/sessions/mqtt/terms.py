@@ -51,7 +51,8 @@ class MqttOptions:
     `inflight_bytes_max`: payloads of QoS 1 and 2 in flight to a client, -1: no limit.
     `queued_max`: messages that a subscription stores, -1: no limit.  `filtered`: whether a topic filter that also
     covers topics its client may not read is granted without those, instead of refused.  `failover`: the brokers of a
-    pair, as a Server Reference.
+    pair, as a Server Reference.  `mounted`: the mount points of other acceptors, with which the identifiers of their
+    clients begin.
     """
 
     keep_alive_max: int = 60
@@ -72,6 +73,7 @@ class MqttOptions:
     subscriptions_max: int = 1_000
     sessions_max: int = 100_000
     failover: str = ""
+    mounted: tuple[str, ...] = ()
 
 
 #: The reason codes of the engine's refusals.

@@ -305,6 +305,20 @@ def test_client_identifiers_are_those_of_the_mount_point() -> None:
     assert world.root.connect("c", clean=False, expiry=100).payloads() == [b"x"]
 
 
+@pytest.mark.parametrize(("version", "refusal"), [(V311, 2), (V5, 0x85)])
+def test_a_client_identifier_of_a_mount_point_is_refused_at_other_acceptors(version: int, refusal: int) -> None:
+    """Nobody outside takes over a session inside, connected or stored, or makes one before its client does."""
+    world = Mounted()
+    device = world.subscriber("c", "a", qos=1, expiry=100)
+    for name in ("devices/c", "devices/", "devices/new"):
+        connack = world.root.attempt(greeting(name, version=version)).connack
+        assert connack is not None
+        assert connack.reason_code == refusal
+    assert not device.closed
+    assert world.root.connect("devices", version=version).connack is not None
+    assert world.connect("devices/c").connack is not None, "inside it is `devices/devices/c`"
+
+
 def test_what_the_broker_says_is_outside_of_every_mount_point() -> None:
     world = Mounted()
     inside = world.subscriber("c", "$SYS/broker/version", auto=False)
