@@ -26,6 +26,10 @@ _KINDS: Final = {
 }
 
 
+#: A full address or queue is reported again only after it has fallen to this percentage of its limit: not for every
+#: message while it is at its limit.
+REPORT_AGAIN_PERCENT: Final = 50
+
 #: The queues that messages of an address may enter: anycast queues, multicast queues.
 Targets: TypeAlias = "tuple[list[Queue], list[Queue]]"
 
@@ -105,6 +109,17 @@ class Address:
         if 0 <= settings.max_size_bytes <= self.size_bytes + nbytes:
             return False
         return not 0 <= settings.max_size_messages <= self.size_messages + messages
+
+    @property
+    def has_recovered(self) -> bool:
+        """Whether the address is far enough below its limits for the next time that it is full to be reported."""
+        settings = self.settings
+        return (
+            settings.max_size_bytes < 0 or self.size_bytes * 100 <= settings.max_size_bytes * REPORT_AGAIN_PERCENT
+        ) and (
+            settings.max_size_messages < 0
+            or self.size_messages * 100 <= settings.max_size_messages * REPORT_AGAIN_PERCENT
+        )
 
     @property
     def blocks(self) -> bool:

@@ -105,6 +105,8 @@ def publish(
     header = messages[0].header
     full = address.full or state.usage.full
     if checked:
+        if address.warned and not full and address.has_recovered:
+            address.warned -= {"full"}
         if full and not _admit(state, address, header, messages):
             return 0
         if header.durable:

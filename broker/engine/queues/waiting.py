@@ -14,18 +14,13 @@ In each case they are recorded as having entered the queue and left it by name, 
 
 from __future__ import annotations
 
-from typing import Final
-
 from broker.engine.model.message import Message
+from broker.engine.queues.address import REPORT_AGAIN_PERCENT
 from broker.engine.queues.consumer import UNLIMITED
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import remove
 from broker.engine.queues.state import State
 from store.record import RemovalReason
-
-#: A queue's overflow is reported again only after the queue has fallen to this percentage of its limit: not for every
-#: message while it is at its limit.
-REPORT_AGAIN_PERCENT: Final = 50
 
 
 def room(queue: Queue, most: int) -> int:

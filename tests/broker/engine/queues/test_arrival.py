@@ -187,6 +187,23 @@ def test_drop_counts_and_says_so_once() -> None:
     assert [(d.reason, d.count, d.address) for d in dropped] == [(RemovalReason.DROPPED, 1, "a")] * 2
 
 
+def test_each_time_that_it_drops_is_reported_but_not_each_message() -> None:
+    bench = Bench({"match": "a", "max-size-messages": 4, "address-full-policy": "DROP"})
+    taker = bench.take("a", window=0)
+    bench.sent("a", *[b"1"] * 4)
+    bench.sent("a", b"2")
+    bench.ack(taker, taker.taken[-1])
+    bench.sent("a", b"3")  # it is just below its limit
+    bench.sent("a", b"4")
+    assert len(bench.broker.reported("address.full.dropping")) == 1
+    while bench.queue("a").message_count:
+        bench.ack(taker, taker.taken[-1])
+    bench.sent("a", *[b"5"] * 4)
+    bench.sent("a", b"6")
+    bench.sent("a", b"7")
+    assert len(bench.broker.reported("address.full.dropping")) == 2
+
+
 def test_a_run_that_fills_the_address_is_taken_up_to_the_limit() -> None:
     bench = limited("FAIL")
     with pytest.raises(AddressFull, match="address a is full"):
