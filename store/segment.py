@@ -24,7 +24,13 @@ from crc32c import crc32c
 
 SEGMENT_MAGIC: Final = b"BARTLEBY"
 ENTRY_MAGIC: Final = b"\xe7BJ\x01"
-FORMAT_VERSION: Final = 1
+
+#: The version of new segments.  It rises when a record, or a member of its JSON, gets a meaning that older software
+#: must not ignore: that software then refuses the segment by name.
+#:
+#:     1  as first published
+#:     2  a session's user owns it; its messages in flight have failed deliveries
+FORMAT_VERSION: Final = 2
 
 #: magic, version, header bytes, reserved, number, broker id, created ms, first position, reserved, crc
 _SEGMENT: Final = Struct("<8sHHIQ16sqQII")
@@ -164,8 +170,8 @@ def decode_header(data: bytes) -> SegmentHeader:
     if magic != SEGMENT_MAGIC:
         raise BadHeader("not a segment: the magic bytes are missing")
     whole = crc32c(data[: SEGMENT_HEADER_BYTES - 4]) == crc
-    if version != FORMAT_VERSION:
-        what = f"format version {version}, this software reads {FORMAT_VERSION}"
+    if not 1 <= version <= FORMAT_VERSION:
+        what = f"format version {version}, this software reads up to {FORMAT_VERSION}"
         if whole and version > FORMAT_VERSION:  # a bit that flipped would show in the checksum
             raise NewerHeader(f"{what}: a newer version wrote it")
         raise BadHeader(what)

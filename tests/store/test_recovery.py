@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import struct
 
 import pytest
+from crc32c import crc32c
 
 from store import inspect, record, repair, segment
 from store.errors import Corrupt, LogFailed, NewerFormat
@@ -257,11 +259,20 @@ def test_what_no_crash_explains(files: SimFiles, data: bytes, what: str) -> None
 
 def test_a_newer_format_is_named() -> None:
     data = bytearray(one_entry(0, 0, OPENED))
-    data[8] = 2
+    data[8] = 3
     files = SimFiles()
     files.put(f"{DIRECTORY}/{segment_name(1)}", bytes(data))
-    with pytest.raises(Corrupt, match="format version 2, this software reads 1"):
+    with pytest.raises(Corrupt, match="format version 3, this software reads up to 2"):
         records(files)
+
+
+def test_the_first_format_is_read() -> None:
+    data = one_entry(0, 0, OPENED)
+    head = data[:8] + struct.pack("<H", 1) + data[10:60]
+    files = SimFiles()
+    files.put(f"{DIRECTORY}/{segment_name(1)}", head + struct.pack("<I", crc32c(head)) + data[64:])
+    _, found = records(files)
+    assert len(found) == 1
 
 
 def test_what_a_newer_version_wrote_is_not_damaged() -> None:

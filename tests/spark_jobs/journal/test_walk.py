@@ -317,7 +317,7 @@ def test_the_wrong_number() -> None:
         (b"", "segment of 0 bytes is shorter than its header"),
         (SMALL[:63], "segment of 63 bytes is shorter than its header"),
         (bytes(4096), "not a segment: the magic bytes are missing"),
-        (SMALL[:8] + b"\2\0" + SMALL[10:], "format version 2, this software reads 1"),
+        (SMALL[:8] + b"\3\0" + SMALL[10:], "format version 3, this software reads up to 2"),
     ],
 )
 @pytest.mark.parametrize("newest", [True, False])
