@@ -267,12 +267,13 @@ def test_a_newer_format_is_named() -> None:
 
 
 def test_the_first_format_is_read() -> None:
-    data = one_entry(0, 0, OPENED)
-    head = data[:8] + struct.pack("<H", 1) + data[10:60]
+    written = header()
+    start = written[:8] + struct.pack("<H", 1) + written[10:60]
+    head = start + struct.pack("<I", crc32c(start))
     files = SimFiles()
-    files.put(f"{DIRECTORY}/{segment_name(1)}", head + struct.pack("<I", crc32c(head)) + data[64:])
+    files.put(f"{DIRECTORY}/{segment_name(1)}", head + packed(head, 0, OPENED))
     _, found = records(files)
-    assert len(found) == 1
+    assert [found[0][2]] == [OPENED]
 
 
 def test_what_a_newer_version_wrote_is_not_damaged() -> None:
