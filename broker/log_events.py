@@ -42,7 +42,9 @@ EVENTS: Final[dict[str, Event]] = {
         audited=True,
         counted=True,
     ),
-    "address.auto_deleted": Event("info", "An unused address that had been created automatically was deleted."),
+    "address.auto_deleted": Event(
+        "info", "An unused address that had been created automatically was deleted.", limited=True
+    ),
     "address.changed": Event("info", "An operator added routing types to an address.", audited=True),
     "address.deleted": Event("warning", "An operator deleted an address and its queues.", _MEANT, audited=True),
     "address.full.blocking": Event("warning", "An address is full: its producers wait for room.", _FULL, limited=True),
@@ -407,7 +409,9 @@ EVENTS: Final[dict[str, Event]] = {
         "Paged messages are damaged or missing; they stay on their queue, undelivered.",
         "Stop the broker and run `bartleby journal verify`, then `bartleby journal repair`.",
     ),
-    "queue.auto_deleted": Event("info", "An unused queue that had been created automatically was deleted."),
+    "queue.auto_deleted": Event(
+        "info", "An unused queue that had been created automatically was deleted.", limited=True
+    ),
     "queue.changed": Event("info", "An operator changed the attributes of a queue.", audited=True),
     "queue.deleted": Event("warning", "An operator deleted a queue and its messages.", _MEANT, audited=True),
     "queue.full.dropping": Event(

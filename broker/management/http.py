@@ -125,7 +125,7 @@ _REFUSAL: Final = _refusal()
 
 
 def _lacks_login(data: bytes) -> str:
-    """The path of a whole request that is sure to be refused for want of a login; empty if it is another one.
+    """The path, without its query, of a whole request that is sure to be refused for want of a login; empty if it is another one.
 
     What is not plain at a glance is left to the application.
     """
@@ -136,7 +136,7 @@ def _lacks_login(data: bytes) -> str:
     lowered = head.lower()
     if any(name in lowered for name in (b"\nauthorization", b"\ncontent-length", b"\ntransfer-encoding", b"\norigin")):
         return ""
-    return line.partition(b" ")[0].decode("latin-1")
+    return line.partition(b" ")[0].partition(b"?")[0].decode("latin-1")  # a query may hold a secret
 
 
 class _Connection(H11Protocol):
