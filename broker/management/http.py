@@ -125,7 +125,7 @@ _REFUSAL: Final = _refusal()
 
 
 def _lacks_login(data: bytes) -> str:
-    """The path, without its query, of a whole request that is sure to be refused for want of a login; empty if it is another one.
+    """The path, without its query, of a whole request that is sure to be refused for want of a login; else empty.
 
     What is not plain at a glance is left to the application.
     """
