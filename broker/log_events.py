@@ -552,7 +552,7 @@ EVENTS: Final[dict[str, Event]] = {
     ),
     "settings.no_dead_letter_address": Event(
         "warning",
-        "`dead-letter-address` is empty for addresses of these matches: messages that die there are removed.",
+        "For addresses of these matches `dead-letter-address` is empty: messages that die there are removed.",
         "Set `dead-letter-address` for them, or remove the empty one; nothing, if it was intended.",
     ),
     "start.corrupt": Event(
