@@ -23,7 +23,7 @@ from functools import partial
 
 from broker.engine import Client, Definition, Ending, Engine, StoredSession
 from broker.engine.model.access import unrestricted
-from broker.engine.model.errors import AlreadyInUse, EngineError
+from broker.engine.model.errors import AlreadyInUse, EngineError, RetainedFull
 from broker.sessions.mqtt import will as wills
 from broker.sessions.mqtt.delivery import Deliveries
 from broker.sessions.mqtt.inflight import InFlight
@@ -257,7 +257,10 @@ class MqttSessions:
             return
         publisher = Publisher(self.engine, self.syntax, _NeverBlocked(), session.client.access)
         try:
-            publisher.send(will.topic, will.payload, will.qos, will.retain, will.properties)
+            try:
+                publisher.send(will.topic, will.payload, will.qos, will.retain, will.properties)
+            except RetainedFull:  # it must be published even if it cannot be kept [MQTT-3.1.2-8]
+                publisher.send(will.topic, will.payload, will.qos, False, will.properties)
         except EngineError as error:
             self.engine.report("mqtt.will_refused", client=session.client.id, topic=will.topic, error=str(error))
 

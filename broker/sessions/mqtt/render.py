@@ -261,7 +261,7 @@ def _broker_properties(header: MessageHeader, now: int) -> bytes:
     pairs = []
     if header.expiration:
         left = -(-(header.expiration - now) // 1_000)
-        pairs.append((MESSAGE_EXPIRY_INTERVAL, min(max(left, 1), _EXPIRY_MAX)))
+        pairs.append((MESSAGE_EXPIRY_INTERVAL, min(max(left, 0), _EXPIRY_MAX)))
     raw = Properties(pairs).raw
     if header.annotations:
         raw += Properties(user_properties(header.annotations)).raw

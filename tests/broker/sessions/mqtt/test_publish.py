@@ -18,7 +18,7 @@ from protocols.amqp.performatives import Header
 from protocols.amqp.performatives import Properties as AmqpProperties
 from protocols.mqtt.codes import V31, V311, PacketType
 from protocols.mqtt.encode import PublishHead
-from protocols.mqtt.packets import Pingreq
+from protocols.mqtt.packets import Pingreq, Will
 from protocols.mqtt.properties import (
     CONTENT_TYPE,
     CORRELATION_DATA,
@@ -427,6 +427,18 @@ def test_retained_messages_are_bounded() -> None:
     client.publish("a", b"", 1, retain=True)
     client.publish("c", b"x", 1, retain=True)
     assert client.replies(P.PUBACK)[-1][1] == 0
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_retained_will_that_finds_no_room_is_published_all_the_same(qos: int) -> None:
+    """[MQTT-3.1.2-8]"""
+    shipped = configured()
+    sim = SimWorld(configured(limits=shipped.limits.model_copy(update={"retained_messages_max": 1})))
+    watcher = sim.subscriber("w", "#", qos=1)
+    sim.connect("p").publish("a", b"x", 1, retain=True)
+    sim.connect("c", will=Will("gone", b"c", qos, retain=True)).drop()
+    assert watcher.payloads() == [b"x", b"c"]
+    assert sim.subscriber("late", "#", qos=1).payloads() == [b"x"]
 
 
 def test_retained_messages_go_through_the_queue_like_others(sim: SimWorld) -> None:
