@@ -223,6 +223,7 @@ class Daemon:
         except START_ERRORS as error:
             self._cannot_start(error)
         else:
+            await self._driver.begun()  # a disk that fails at once is no broker that is ready
             self._announce(server, listening)
             await self._work(server)
         await self._close()

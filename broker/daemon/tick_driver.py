@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final
 
 from broker import clock
 from broker.daemon.memory import FreeMemory, system_trim
@@ -18,6 +19,9 @@ from broker.net.tasks import ESSENTIAL
 from broker.sessions.tick import described
 from store.log import Log
 from store.writer import WriterThread
+
+#: How long the start waits for the disk, in seconds: long enough for a slow one, and a full one lets clients in.
+BEGIN_SECONDS: Final = 1.0
 
 
 class TickDriver:
@@ -142,6 +146,13 @@ class TickDriver:
         self._stopping = True
         self._broker.journal.abandon()
         self._all_durable.set()
+
+    async def begun(self) -> None:
+        """Return when what the start wrote is durable, or the disk has failed, or has no room for a moment."""
+        if self._broker.journal.pending_bytes:
+            self._all_durable.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._all_durable.wait(), BEGIN_SECONDS)
 
     async def drain(self) -> None:
         """Stop reading clients, and return when everything in flight is durable."""

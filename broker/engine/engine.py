@@ -189,10 +189,16 @@ class Engine:
                 raise NotBrowsable("a topic stores no messages: browse a queue")
             return queue, self.messages.browse(queue, selector, access)
 
-    def known_subscription(self, names: Iterable[str], access: Access) -> Queue | None:
-        """The first of these subscriptions that exists and that the client may know of."""
+    def known_subscription(self, names: Iterable[str], access: Access, *, common: bool) -> Queue | None:
+        """The first of these subscriptions that exists and that the client may know of.
+
+        `common`: all users may share it.  Raises Denied for another user's.
+        """
         found = (subscribe.known(self._state, name, access) for name in names)
-        return next((queue for queue in found if queue is not None), None)
+        queue = next((queue for queue in found if queue is not None), None)
+        if queue is not None and not common:
+            queue.check_owner(access)
+        return queue
 
     def queue(self, name: str) -> Queue:
         """A queue by name or FQQN.  Raises NotFound."""

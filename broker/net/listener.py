@@ -170,8 +170,10 @@ class Listener(Origin):
             self.closing(connection)
 
     def _refuse(self, slot: Slot, allowed: int) -> None:
-        """Report a connection that gets or keeps no place."""
+        """Report a connection that gets or keeps no place, unless its peer has hung up."""
         self._total.release(slot)
+        if isinstance(slot, Connection) and slot.gone:
+            return
         self.refused += 1
         self.report("connection.refused", acceptor=self.name, remote=slot.remote, allowed=allowed)
 

@@ -153,7 +153,7 @@ def test_a_full_queue_there(peer: LinkPeer, name: str, tmp_path: Path) -> None:
         assert take_all(peer, "full", books) == FULL_MAX
         for letter in dead_letters(broker):
             assert letter["_AMQ_ORIG_QUEUE"] == "full.out"
-            assert letter["_AMQ_DL_REASON"] == "rejected"
+            assert letter["_AMQ_DL_REASON"] == "queue-full"
             for word in ("link far", peer.url, peer.address("full"), FULL[name]):
                 assert word in letter["_AMQ_DL_TEXT"]
         takes(broker, peer)

@@ -52,6 +52,7 @@ def test_a_client_that_has_hung_up_takes_no_place(tmp_path: Path) -> None:
         where = ("127.0.0.1", broker.ports["stomp"])
         with socket.create_connection(where, PATIENCE_S) as client:
             client.sendall(CONNECT % b"wrong")
+            broker.await_log("login.refused")
         with socket.create_connection(where, PATIENCE_S) as client:
             client.sendall(CONNECT % b"secret")
             assert client.recv(9) == b"CONNECTED"

@@ -109,7 +109,7 @@ def test_proton_has_it_rejected(url: str, relay: bool) -> None:
     Container(handler).run()
     for body in ("1", "2"):
         state, condition, description = handler.outcomes[body]
-        assert (state, condition) == (Delivery.REJECTED, "amqp:not-found")
+        assert (state, condition) == (Delivery.REJECTED, "amqp:precondition-failed")
         assert WHY in description
     if relay:
         assert handler.outcomes["3"] == (Delivery.ACCEPTED, "", "")

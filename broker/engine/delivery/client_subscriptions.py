@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Final
 
 from broker.engine.client_sessions.client import Client, ClientSubscription
+from broker.engine.client_sessions.endings import SubscriptionKind
 from broker.engine.delivery import redelivery
 from broker.engine.delivery.consumers import Consumers
 from broker.engine.delivery.redelivery import DeliveryOutcome
@@ -72,6 +73,7 @@ class ClientSubscriptions:
                 subscriber=Subscriber.SESSION,
                 durable=durable or (existing is not None and existing.durable),
                 shared=subscription.shared,
+                common=subscription.shared,
             )
         subscription.consumer = consumer = self._consumers.subscribe(sink, request)
         consumer.away = not client.connected
@@ -108,8 +110,8 @@ class ClientSubscriptions:
 
         One that was filtered for its user is not: it may hold messages that the other user may not read.
         """
-        queue = self._state.queues.get(subscription.name)
-        if queue is not None and not (subscription.borrowed or subscription.shared or subscription.filtered):
+        queue = self._state.queues.get(subscription.name) if subscription.reliable else None
+        if queue is not None and subscription.kind is SubscriptionKind.OWN and not subscription.filtered:
             alter.hand_over(self._state, queue, user)
 
     def resumed(self, subscription: ClientSubscription) -> None:

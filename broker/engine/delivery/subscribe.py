@@ -37,14 +37,15 @@ class SubscribeRequest:
     """A subscriber's request.
 
     `name` is that of its subscription ("": none), which belongs to the `subscriber`; `durable`, `shared` and
-    `exclusive` say of what kind it is, `renewable` that a changed one is replaced.  `no_local` is the origin whose
-    messages it does not want.  `window` is its credit in bytes, -1: no limit; with `counted` it is in messages, -1:
-    what its sink grants.  Consumers of higher `priority` come first.  `access` holds the subscriber's permissions,
-    `asked` the attributes requested for its queue.  With `filtered` its own queue on a wildcard address accepts
-    only what it may read, so it needs no permission to read all that the address matches.  Messages acknowledged by
-    a consumer that `forwards` are not consumed: another Bartleby has them.  `link` says where a link to
-    another broker sends them.  A consumer `on_demand` is another broker's link that fetches for consumers waiting
-    there; with `reserve` its unsettled messages are reserved for it when its connection ends (`reservations`).
+    `exclusive` say of what kind it is, `common` that all users may share it, `renewable` that a changed one is
+    replaced.  `no_local` is the origin whose messages it does not want.  `window` is its credit in bytes, -1: no limit;
+    with `counted` it is in messages, -1: what its sink grants.  Consumers of higher `priority` come first.  `access`
+    holds the subscriber's permissions, `asked` the attributes requested for its queue.  With `filtered` its own queue
+    on a wildcard address accepts only what it may read, so it needs no permission to read all that the address
+    matches.  Messages acknowledged by a consumer that `forwards` are not consumed: another Bartleby has them.  `link`
+    says where a link to another broker sends them.  A consumer `on_demand` is another broker's link that fetches for
+    consumers waiting there; with `reserve` its unsettled messages are reserved for it when its connection ends
+    (`reservations`).
     """
 
     destination: str
@@ -53,6 +54,7 @@ class SubscribeRequest:
     subscriber: Subscriber = Subscriber.CLIENT
     durable: bool = False
     shared: bool = False
+    common: bool = False
     exclusive: bool = False
     renewable: bool = False
     selector: str = ""
@@ -107,12 +109,7 @@ def _subscription(state: State, address: Address, filter: Filter | None, request
     if request.subscriber is not Subscriber.SESSION and (queue is None or queue.is_shared_subscription):
         check_not_shared(name)
     if queue is not None:
-        others = request.filtered and queue.creator != access.user  # it may hold messages this user may not read
-        if others or not access.sees(queue.address.name, queue.name, durable=queue.durable):
-            raise AlreadyInUse(f"subscription {name} belongs to another client: choose another name")
-        if not queue.is_subscription:
-            raise AlreadyInUse(f"{name} is the name of a queue, not of a subscription: choose another name")
-        _check_subscriber(queue, request)
+        _check_usable(queue, request)
         if queue.durable is not request.durable:
             raise AlreadyInUse(f"{name} is {'durable' if queue.durable else 'not durable'}: choose another name")
         if queue.consumers and (request.exclusive or queue.consumers[0].exclusive):
@@ -156,6 +153,19 @@ def _subscription(state: State, address: Address, filter: Filter | None, request
         creator=access.user,
         shared=request.shared and request.subscriber is Subscriber.SESSION,
     )
+
+
+def _check_usable(queue: Queue, request: SubscribeRequest) -> None:
+    """Refuse what is no subscription, or not this subscriber's.  Raises AlreadyInUse, Denied."""
+    access, name = request.access, queue.name
+    others = request.filtered and queue.creator != access.user  # it may hold messages this user may not read
+    if others or not access.sees(queue.address.name, name, durable=queue.durable):
+        raise AlreadyInUse(f"subscription {name} belongs to another client: choose another name")
+    if not queue.is_subscription:
+        raise AlreadyInUse(f"{name} is the name of a queue, not of a subscription: choose another name")
+    if not request.common:
+        queue.check_owner(access)
+    _check_subscriber(queue, request)
 
 
 def _check_subscriber(queue: Queue, request: SubscribeRequest) -> None:
@@ -213,4 +223,5 @@ def deletable(state: State, name: str, access: Access) -> Queue:
     if queue is None:
         raise NotFound(f"there is no subscription {name}")
     access.require(delete_permission(durable=queue.durable), queue.address.name, queue.name, named=name)
+    queue.check_owner(access)
     return queue

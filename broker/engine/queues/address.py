@@ -66,7 +66,7 @@ class Address:
     paused: bool = False  # with all its queues
     passing: bool = False  # not created in the broker: its messages reach no queue, and it is forgotten
     sendable: bool = False  # its name was checked: clients may send to it
-    owned: bool = False  # a temporary destination whose owner is connected
+    owner: str | None = None  # the user who has made a temporary destination, while its connection lasts
     private_to: Access | None = None  # its owner's, if that connection alone may consume from it
     extras: AddressExtras | None = None
     queues: list[Queue] = field(default_factory=list)
@@ -94,6 +94,11 @@ class Address:
     def add_routing_type(self, routing_type: RoutingType) -> None:
         """Allow queues of this routing type on the address."""
         self.routing_types = _KINDS[frozenset(self.routing_types | {routing_type})]
+
+    @property
+    def owned(self) -> bool:
+        """Whether it is a temporary destination whose owner is connected."""
+        return self.owner is not None
 
     @property
     def full(self) -> bool:

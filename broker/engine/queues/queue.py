@@ -229,6 +229,16 @@ class Queue:
         name, pattern = self.name.removeprefix(SHARED_PREFIX), self.address.name
         return name.endswith((f".{pattern}", f".{digest_of(pattern)}"))
 
+    def check_owner(self, access: Access) -> None:
+        """Refuse a subscription that another user has made.  Raises Denied.
+
+        One that operators, the configuration or anonymous clients have made, or that is shared by its nature, is
+        anybody's who may consume from its address.
+        """
+        made = self.is_subscription and (self.temporary or not self.auto_created) and not self.is_shared_subscription
+        if made and self.creator not in ("", access.user):
+            access.require(Permission.MANAGE_SESSIONS, self.address.name, self.name, named=self.name)
+
     def check_public(self) -> None:
         """Raises AlreadyInUse if this is one of the broker's own queues."""
         if self.internal_owner is not None:

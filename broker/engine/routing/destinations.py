@@ -94,15 +94,22 @@ def queue_to_consume(
     address = state.addresses.get(address_name)
     if address is not None and address.private_to not in (None, access):
         raise AlreadyInUse(f"the temporary destination {address_name} belongs to another connection")
+    if address is not None and address.owner not in (None, access.user):
+        access.require(Permission.MANAGE_SESSIONS, address_name)
     if queue_name is not None:
         access.require(permission, address_name, queue_name)
         if queue_name in state.queues:
             routing_type = None  # the full name decides; JMS clients always ask for a queue (anycast)
-        return _qualified(state, address_name, queue_name, routing_type, access, asked)
+        queue = _qualified(state, address_name, queue_name, routing_type, access, asked)
+        queue.check_owner(access)
+        return queue
     with registry.undoing(state):
         if partly and state.syntax.routes(address_name):
             return _wildcard(state, address_name, access, subscribing)
-        return _named(state, address_name, routing_type, access, permission, subscribing, asked)
+        found = _named(state, address_name, routing_type, access, permission, subscribing, asked)
+        if isinstance(found, Queue):
+            found.check_owner(access)
+        return found
 
 
 def _equipped(
@@ -341,7 +348,7 @@ def make_temporary(
         state.quotas.check(access.user)
     registry.check_room(state, essential=True)
     address = registry.create_address(state, name, {routing_type}, auto_created=True)
-    address.owned = True
+    address.owner = access.user
     if private:
         address.private_to = access
     if routing_type is RoutingType.ANYCAST:

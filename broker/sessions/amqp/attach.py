@@ -31,7 +31,7 @@ from broker.sessions.amqp.link_owner import LinkOwner
 from broker.sessions.amqp.outgoing import BrowsingLink, OutgoingLink
 from broker.sessions.amqp.outgoing_links import Outgoing
 from broker.sessions.amqp.source import found_again, granted, read_filters, request, subscription_name
-from broker.sessions.amqp.terms import TEMPORARY_QUEUE, TEMPORARY_TOPIC, TOPIC, offered, stated_routing
+from broker.sessions.amqp.terms import GLOBAL, SHARED, TEMPORARY_QUEUE, TEMPORARY_TOPIC, TOPIC, offered, stated_routing
 from broker.sessions.amqp.transactions import Transactions
 from protocols.amqp.errors import INVALID_FIELD, NOT_IMPLEMENTED, link_error
 from protocols.amqp.link import Link
@@ -191,7 +191,8 @@ class Attacher:
             subscription_name(attach, asked, self._owner.container),
             subscription_name(attach, replace(asked, durable=0), self._owner.container),
         )
-        queue = engine.known_subscription(names, self._owner.access)
+        everywhere = {SHARED, GLOBAL}.issubset(attach.desired_capabilities)
+        queue = engine.known_subscription(names, self._owner.access, common=everywhere)
         if queue is None:
             raise NotFound(f"there is no subscription {attach.name} of {self._owner.container or 'this connection'}")
         if queue.consumers:

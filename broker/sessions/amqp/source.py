@@ -103,6 +103,7 @@ def request(attach: Attach, source: Source, filters: Filters, owner: LinkOwner) 
         name=name,
         durable=source.durable != TerminusDurability.NONE,
         shared=shared,
+        common=shared and GLOBAL in source.capabilities,
         exclusive=bool(name) and not shared,
         renewable=True,
         selector=filters.selector,

@@ -162,8 +162,8 @@ class MqttSession(MqttEndpoint):
         )
         try:
             session, present = sessions.connect(self, client, will, options, clean=connect.clean_start)
-        except (Denied, AlreadyInUse) as error:
-            raise MqttError(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, str(error)) from error
+        except (Denied, AlreadyInUse) as taken:
+            raise MqttError(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, str(taken)) from taken
         except EngineError as error:
             raise MqttError(refusal(error), str(error)) from error
         self.session = session

@@ -345,6 +345,7 @@ class Subscriptions:
             self._by_filter[filter.text] = subscription
             self._engine.subscriptions.join(subscription)
             if subscription.reliable:
+                self._engine.subscriptions.hand_over(subscription, self._client.access.user)  # earlier versions did not
                 self._try_to_attach(subscription)
 
     def settle_restored(self) -> None:
