@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from store.files import lacking
+
 RUNTIME_FILE: Final = "broker.json"
 TOKEN_FILE: Final = "management.token"
 
@@ -76,16 +78,25 @@ class Runtime:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace a file by one that only its owner can read.  Raises OSError, always with the file's name."""
+    """Replace a file by one that only its owner can read.  Raises OSError, always with the file's name.
+
+    On a full disk what a killed broker left is overwritten where it lies, which needs no room: a broker that cannot
+    start there could not be drained either.
+    """
     new = path.with_name(path.name + ".new")
-    new.unlink(missing_ok=True)
-    new.touch(mode=0o600, exist_ok=False)
     try:
+        new.unlink(missing_ok=True)
+        new.touch(mode=0o600, exist_ok=False)
         new.write_text(text, "utf-8")
+        new.replace(path)
     except OSError as error:
-        new.unlink()
-        raise OSError(error.errno, error.strerror, str(path)) from error
-    new.replace(path)
+        new.unlink(missing_ok=True)
+        if not lacking(error) or not path.exists():
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        path.chmod(0o600)
+        with path.open("r+", encoding="utf-8") as file:
+            file.write(text)
+            file.truncate()
 
 
 def write_runtime_file(directory: Path, *, pid: int, started: int, listening: Iterable[Listening]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import subprocess
@@ -125,6 +126,25 @@ def test_a_disk_without_room_keeps_the_file_and_is_named(tmp_path: Path) -> None
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert failed.value.filename == str(target)
     assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_full_disk_takes_the_new_file_where_the_old_one_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "secret"
+    target.write_text("an older and longer one")
+    target.chmod(0o644)
+
+    def refuse(path: Path, *_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    write_private(target, "new")
+    assert target.read_text() == "new"
+    assert target.stat().st_mode & 0o777 == 0o600
+    assert list(tmp_path.iterdir()) == [target]
+    with pytest.raises(OSError, match="No space left") as failed:
+        write_private(tmp_path / "other", "new")
+    assert failed.value.filename == str(tmp_path / "other")
     assert list(tmp_path.iterdir()) == [target]
 
 
