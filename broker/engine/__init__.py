@@ -63,6 +63,7 @@ from broker.engine.queues.consumer import AckMode, Consumer, LinkTarget
 from broker.engine.queues.diverts import Divert, DivertRouting
 from broker.engine.queues.queue import COUNTED, DeliveryState, Queue
 from broker.engine.queues.queue_quotas import QueueQuotas
+from broker.engine.queues.room import is_full
 from broker.engine.queues.state import Waiter
 from broker.engine.queues.stored import MessageReader, UnknownFormat
 from broker.engine.queues.tracer import Tracer
@@ -148,6 +149,7 @@ __all__ = [
     "Waiter",
     "Watcher",
     "compile_filter",
+    "is_full",
     "parse_selector",
     "read_body",
     "read_whole_body",

@@ -54,9 +54,9 @@ from broker.engine.queues.address import Address
 from broker.engine.queues.bodies import Uploads
 from broker.engine.queues.diverts import Divert
 from broker.engine.queues.queue import Queue
+from broker.engine.queues.room import Usage
 from broker.engine.queues.state import State
 from broker.engine.queues.tracer import Tracer
-from broker.engine.queues.usage import Usage
 from broker.engine.queues.watcher import Watcher
 from broker.engine.recovery.cleaning import Cleaner
 from broker.engine.recovery.restore import Restored, restore

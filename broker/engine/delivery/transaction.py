@@ -207,7 +207,8 @@ def _find_again(state: State, send: Send) -> None:
 
 def _perform(state: State, transaction: Transaction) -> None:
     for send, messages in publish.in_turn(state, transaction.sends, transaction.messages):
-        publish.publish_run(state, send, messages)
+        admission = state.room.admit_whole(send.address, messages)
+        publish.publish_run(state, send, messages, admission, size_of(messages))
     if state.tracer is not None:
         publish.trace(state, state.tracer, transaction.messages)
     for settlement in transaction.settlements:

@@ -34,7 +34,7 @@ def expire(state: State, queue: Queue, messages: list[Message]) -> list[Message]
     moving: list[Message] = []
     ending: list[Message] = []
     for message in messages:
-        name = state.charged(message.header.address).settings.expiry_address
+        name = state.room.charged(message.header.address).settings.expiry_address
         if queue.internal_owner is not None or not name or name in (queue.address.name, message.header.address):
             ending.append(message)
         elif move.hops(message) >= move.HOPS_MAX:
@@ -55,7 +55,7 @@ def _move(state: State, queue: Queue, messages: list[Message]) -> list[Message]:
 
 
 def _moved(state: State, queue: Queue, message: Message) -> bool:
-    settings = state.charged(message.header.address).settings
+    settings = state.room.charged(message.header.address).settings
     name, automatic = settings.expiry_address, settings.auto_create_expiry_resources
     assert name, "it has an expiry address"
     target = dead_letter.target_of(state, name, message, automatic=automatic, expiry=True)

@@ -11,16 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from broker.engine.model.errors import AddressFull
 from broker.engine.model.message import Message, size_of
-from broker.engine.model.settings import AddressFullPolicy
 from broker.engine.moves import move, transfer
 from broker.engine.moves.move import Destination
 from broker.engine.queues import arrival
-from broker.engine.queues.address import Address
 from broker.engine.queues.state import State
 from broker.engine.routing import registry
-from store.counted import counted
 
 #: The reason for leaving out a message that an earlier run with this id inserted.
 KNOWN: Final = "known"
@@ -56,7 +52,7 @@ def insert(state: State, id: bytes, target: str, items: Sequence[Insertion]) -> 
     address, targets = destination.address, destination.targets
     if state.duplicates.known(address, id):
         return Inserted(known=True)
-    check_room(state, address)
+    state.room.check_brought_back(address)
     for name in {item.message.header.address for item in items} - {address.name}:
         registry.ensure_address(state, name)  # a message's own address, if the queue is on a wildcard address
     durable = [item.message for item in items if item.message.header.durable]
@@ -73,7 +69,7 @@ def insert(state: State, id: bytes, target: str, items: Sequence[Insertion]) -> 
             if takers is None:
                 done.refused[transfer.NO_QUEUE] = done.refused.get(transfer.NO_QUEUE, 0) + 1
                 continue
-            arrival.publish(state, state.addresses[message.header.address], [message], takers, checked=False)
+            arrival.publish(state, state.addresses[message.header.address], [message], takers, moved=True)
             done.inserted += 1
             queues = takers[0] + takers[1]
             if item.count is not None and len(queues) == 1:  # else nothing says on which of them it failed
@@ -99,16 +95,3 @@ def dry_run(state: State, id: bytes, target: str, items: Sequence[Insertion]) ->
         else:
             done.inserted += 1
     return done
-
-
-def check_room(state: State, address: Address) -> None:
-    """Raises AddressFull if an address has no room for messages inserted or replayed."""
-    disk = state.usage.disk
-    if disk.full:
-        raise AddressFull(f"{disk.unmet}: messages are brought back only once it has room")
-    pages = address.settings.address_full_policy is AddressFullPolicy.PAGE and not address.page_full
-    if not pages and (address.full or state.usage.full):
-        raise AddressFull(
-            f"address {address.name} is full: it holds {counted(address.size_messages, 'message')}"
-            f" of {counted(address.size_bytes, 'byte')}"
-        )

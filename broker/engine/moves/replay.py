@@ -16,7 +16,6 @@ from typing import Final
 
 from broker.engine.model.message import REPLAY, REPLAY_TIME, Message
 from broker.engine.moves import move, transfer
-from broker.engine.moves.insertion import check_room
 from broker.engine.moves.move import Destination
 from broker.engine.queues import arrival
 from broker.engine.queues.state import State
@@ -73,7 +72,7 @@ def _place(state: State, past: ReplayItem) -> Destination | str:
 
 def _bring(state: State, name: str, past: ReplayItem, destination: Destination) -> bool:
     address = destination.address
-    check_room(state, address)
+    state.room.check_brought_back(address)
     annotations = transfer.annotations_for(past.message, past.queue, destination)
     annotations[REPLAY] = name
     annotations[REPLAY_TIME] = state.now

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
-from broker.engine.queues.removal import release, unblock
 from broker.engine.queues.state import State
 
 _ALARM: Final = "disk"
@@ -54,6 +53,4 @@ class DiskWatch:
             self.state.report("disk.full", percent=disk.percent, free=disk.free_bytes, limit=disk.unmet)
             return
         self.state.report("disk.room", percent=disk.percent, free=disk.free_bytes)
-        unblock(self.state)
-        waiting, disk.waiting = disk.waiting, {}
-        release(self.state, waiting)
+        self.state.room.wake_for_disk()

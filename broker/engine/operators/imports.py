@@ -63,7 +63,7 @@ class Imports:
         refusing = next((queue for queue in queues if not queue.accepts(message)), None)
         if refusing is not None:
             raise ValueError(f"the filter of {refusing.name} refuses the message")
-        address = state.charged(message.header.address)
+        address = state.room.charged(message.header.address)
         anycast = [queue for queue in queues if queue.routing_type is RoutingType.ANYCAST]
         multicast = [queue for queue in queues if queue.routing_type is RoutingType.MULTICAST]
         if not arrival.publish(state, address, [message], (anycast, multicast)):

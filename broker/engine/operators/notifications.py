@@ -17,6 +17,7 @@ from broker.engine.model.notes import NOTIFICATIONS, Note
 from broker.engine.queues import arrival
 from broker.engine.queues.address import Address
 from broker.engine.queues.queue import Queue
+from broker.engine.queues.room import Admission
 from broker.engine.queues.state import State
 from broker.engine.queues.watcher import Watcher
 
@@ -46,12 +47,12 @@ class Notifications(Watcher):
             properties: Note = {"_AMQ_NotifType": type, "_AMQ_NotifTimestamp": now}
             properties |= {name: value for name, value in note.items() if value != ""}
             messages.append(Message(header, *format.composed(properties)))
-        if address.full or self._state.usage.full:
+        if self._state.room.admit(address, 0, 0) is not Admission.OK:
             address.dropped += len(messages)
             self._state.dropped += len(messages)
             return
         targets = self._state.candidates(address, None, None)
-        arrival.publish(self._state, address, messages, targets, checked=False)
+        arrival.publish(self._state, address, messages, targets)
         self.sent += len(messages)
 
     def settle(self) -> None:

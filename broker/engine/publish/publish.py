@@ -25,20 +25,18 @@ from broker.engine.model.access import Access
 from broker.engine.model.attributes import NO_ATTRIBUTES, RequestedAttributes
 from broker.engine.model.errors import AddressFull, DiskFull, EngineError, NoQueue
 from broker.engine.model.message import Message, RoutingType, size_of
-from broker.engine.model.settings import AddressFullPolicy, PageFullPolicy
 from broker.engine.publish import publish_multi, sending
 from broker.engine.publish.send import PublishResult, Refusal, Send
 from broker.engine.queues import arrival, duplicates
 from broker.engine.queues.address import Address, AttachedSender, Producer
-from broker.engine.queues.paging import admit
 from broker.engine.queues.queue import Queue
-from broker.engine.queues.removal import stop_waiting
+from broker.engine.queues.room import Admission
 from broker.engine.queues.state import State
 from broker.engine.queues.tracer import Tracer
 from broker.engine.routing import destinations, registry
 
-#: Policies by which a full address accepts no more messages.
-_NO_MORE: Final = frozenset((AddressFullPolicy.FAIL, AddressFullPolicy.DROP))
+#: By these a full address accepts no more messages.
+_NO_MORE: Final = frozenset((Admission.FAIL, Admission.DROP))
 
 #: Some messages of a send, to be published in their turn.
 Part = tuple[Send, list[Message]]
@@ -97,15 +95,17 @@ class Producers:
 
     def check_admitted(self, send: Send) -> None:
         """Raises AddressFull if the address of a send, which is found, refuses messages now."""
-        arrival.check_admitted(self._state, send.address)
+        self._state.room.check(send.address)
 
-    def block_if_full(self, address: Address | None, producer: Producer) -> bool:
+    def wait_for_room(self, address: Address | None, producer: Producer) -> bool:
         """Whether a producer must stop sending to an address (None: to any), until its `unblock` is called."""
-        return block_if_full(self._state, address, producer)
+        if address is None:
+            return self._state.room.wait(None, producer)
+        return wait_for_room(self._state, address, producer)
 
     def stop_waiting(self, producer: Producer) -> None:
         """Forget a producer that has disconnected: it no longer waits for room."""
-        stop_waiting(self._state, producer)
+        self._state.room.stop_waiting(producer)
 
     def destination(
         self,
@@ -179,8 +179,8 @@ def publish(
         parts = []
     for send, messages in parts:
         left = _before(result.refusals[0].messages[0], everything, messages) if result.refusals and stop else messages
-        if left and _publish_part(state, send, left, result, stop=stop) and producer is not None:
-            result.blocked |= block_if_full(state, send.address, producer)
+        if left:
+            _publish_part(state, send, left, result, producer, stop=stop)
     if state.tracer is not None:
         trace(state, state.tracer, everything, result.refusals)
     return result
@@ -255,7 +255,8 @@ def _may_be_refused(state: State, sends: Sequence[Send]) -> bool:
         for send in sends:
             sending.check(state, send.address)
             sending.check_routed(state, send, send.messages)
-            if fills_up(state, send.address, send.messages):
+            last = send.messages[-1].size
+            if state.room.admit(send.address, len(send.messages) - 1, size_of(send.messages) - last) in _NO_MORE:
                 return True
             if send.messages[0].header.durable:
                 need += sending.needed(send.address, send.messages)
@@ -269,10 +270,7 @@ def _may_be_refused(state: State, sends: Sequence[Send]) -> bool:
 def _may_refuse(state: State, send: Send) -> bool:
     if not _find(state, send):
         return True
-    settings = send.address.settings
-    if settings.address_full_policy is AddressFullPolicy.FAIL or settings.page_full_policy is PageFullPolicy.FAIL:
-        return True
-    if settings.max_size_bytes_reject_threshold >= 0 or send.address.extras is not None:
+    if state.room.may_refuse(send.address) or send.address.extras is not None:
         return True
     anycast, multicast = state.candidates(send.address, send.queue, send.routing_type)
     return send.needs_queue and not any([queue.accepts_all for queue in anycast + multicast])
@@ -293,14 +291,21 @@ def _before(wrong: Message, arrived: Sequence[Message], messages: list[Message])
     return [message for message in messages if message in earlier]
 
 
-def _publish_part(state: State, send: Send, messages: list[Message], result: PublishResult, *, stop: bool) -> bool:
-    """Publish messages of one send in order, as many at once as possible; returns whether any were accepted."""
-    singly = len(messages) > 1 and fills_up(state, send.address, messages)
+def _publish_part(
+    state: State, send: Send, messages: list[Message], result: PublishResult, producer: Producer | None, *, stop: bool
+) -> None:
+    """Publish messages of one send in order, as many at once as possible; the producer may have to wait after it."""
+    room, address = state.room, send.address
     left, at = messages, 0
     while at < len(left):
-        run = left[at : at + 1] if singly else left[at:] if at else left
+        run = left[at:] if at else left
+        nbytes = size_of(run)
+        admission = room.admit(address, len(run) - 1, nbytes - run[-1].size)
+        if admission in _NO_MORE and (fitting := room.fitting(address, run)):
+            run, admission = run[:fitting], Admission.OK
+            nbytes = size_of(run)
         try:
-            send.routed += publish_run(state, send, run)
+            send.routed += publish_run(state, send, run, admission, nbytes)
         except NoQueue as unroutable:  # nothing changed: continue without those that no queue accepts
             lost = set(unroutable.messages)
             first = next(place for place in range(at, len(left)) if left[place] in lost)
@@ -313,19 +318,34 @@ def _publish_part(state: State, send: Send, messages: list[Message], result: Pub
         else:
             send.accepted(run)
             at += len(run)
-    return at > 0
+    if at and producer is not None:
+        result.blocked |= wait_for_room(state, address, producer)
 
 
-def publish_run(state: State, send: Send, messages: list[Message]) -> int:
+def wait_for_room(state: State, address: Address, producer: Producer) -> bool:
+    """Whether a producer must stop sending to an address, which is full or from which diverts lead to a full one."""
+    blocked = state.room.wait(address, producer)
+    if address.extras is not None:
+        for name in address.extras.reach:
+            forward = state.addresses.get(name)
+            if forward is not None and state.room.wait(forward, producer):
+                blocked = True
+    return blocked
+
+
+def publish_run(state: State, send: Send, messages: list[Message], admission: Admission, nbytes: int) -> int:
     """Accept messages of a send, all or none; returns how many reached a queue, directly or by a divert.
 
-    A duplicate counts as if it had.  Raises AddressFull, DiskFull, NoQueue.
+    The `admission` is what `Room` says of them, `nbytes` their size.  A duplicate counts as if it had.
+
+    Raises AddressFull, DiskFull, NoQueue.
     """
     address = send.address
     if address.extras is None and send.link_ids is None and not duplicates.may_have_ids(messages):
         targets = state.candidates(address, send.queue, send.routing_type)
-        return arrival.publish(state, address, messages, targets, needs_queue=send.needs_queue)
-    return sending.publish(state, send, messages)
+        needs_queue = send.needs_queue
+        return arrival.publish(state, address, messages, targets, admission, nbytes=nbytes, needs_queue=needs_queue)
+    return sending.publish(state, send, messages, admission)
 
 
 def _refuse(result: PublishResult, refusal: Refusal, *, stop: bool) -> None:
@@ -333,36 +353,3 @@ def _refuse(result: PublishResult, refusal: Refusal, *, stop: bool) -> None:
     if stop:
         result.refusals.clear()
     result.refusals.append(refusal)
-
-
-def fills_up(state: State, address: Address, messages: list[Message]) -> bool:
-    """Whether some of these messages would fill the address, so that its policy refuses or drops the rest."""
-    if address.settings.address_full_policy not in _NO_MORE or address.full or state.usage.full:
-        return False
-    nbytes = size_of(messages)
-    return not (address.has_room(len(messages), nbytes) and state.usage.has_room(nbytes))
-
-
-def block_if_full(state: State, address: Address | None, producer: Producer) -> bool:
-    """Whether a producer must stop sending to an address; it is then entered to be unblocked once there is room.
-
-    Without an address it sends to any, and only a full disk stops it.
-    """
-    if address is None:
-        disk = state.usage.disk
-        if disk.full:
-            disk.waiting[producer] = None
-        return disk.full
-    if not address.full and not state.usage.full:
-        return False
-    policy = address.settings.address_full_policy
-    if policy is AddressFullPolicy.PAGE:
-        if not admit.cannot(state, address, state.bindings.targets(address)):
-            return False
-    elif policy is not AddressFullPolicy.BLOCK:
-        return False
-    if not address.blocked and not state.usage.disk.full:  # a full disk was reported already
-        state.report("address.full.blocking", address=address.name, bytes=address.size_bytes)
-    address.blocked[producer] = None
-    state.blocking[address] = None
-    return True

@@ -17,9 +17,10 @@ from typing import Final
 
 from broker.engine.model.message import NEW, Message, size_of
 from broker.engine.publish.send import Send
-from broker.engine.queues import arrival, duplicates, waiting
+from broker.engine.queues import arrival, duplicates
 from broker.engine.queues.address import Address
 from broker.engine.queues.queue import Queue
+from broker.engine.queues.room import Admission
 from broker.engine.queues.state import State
 from broker.engine.queues.stored import encode_header, record_flags
 from store.body import LargeBody
@@ -78,9 +79,10 @@ def _room_needed(state: State, messages: Sequence[Message], sends: Sequence[Send
             need += nbytes
         before, before_bytes = charges.get(address, (0, 0))
         charges[address] = before + len(run), before_bytes + nbytes
-    if not state.usage.has_room(total):
+    room = state.room
+    if not state.usage.fits(total):
         return None
-    return need if all(address.has_room(*charge) for address, charge in charges.items()) else None
+    return need if all(room.admit(address, *charge) is Admission.OK for address, charge in charges.items()) else None
 
 
 def _route(state: State, send: Send) -> Groups:
@@ -152,7 +154,7 @@ def _put(state: State, queue: Queue, everything: Sequence[Message], parts: list[
     queue.counters.added += len(messages)
     if queue.durable:
         queue.stored += sum([len(part) for part in parts if part[0].header.durable])
-    admitted = messages if queue.messages_max < 0 else waiting.admit(state, queue, messages)
+    admitted = messages if queue.messages_max < 0 else arrival.within_limit(state, queue, messages)
     if not admitted:
         return
     alike = len({_lands_with(part[0]) for part in parts}) == 1

@@ -79,7 +79,7 @@ class Retained:
         header = message.header
         assert header.durable, "retained messages survive a restart"
         assert header.address == address.name, "the address is that of the message"
-        arrival.check_admitted(self._state, address)
+        self._state.room.check(address)
         self._check_room(message, self._index.get(address.name))
         queue = self.queue
         if queue is None:
@@ -88,7 +88,6 @@ class Retained:
             self._own(queue)
         arrival.reserve(self._state, [message], essential=False)
         arrival.keep(self._state, queue, message)
-        queue.address.charge([message])
         old = self._index.put(message)
         self.messages += 1
         self.bytes += message.size
@@ -136,10 +135,7 @@ class Retained:
         assert self.queue is not None
         self.messages -= 1
         self.bytes -= message.size
-        home = self.queue.address
-        home.size_bytes -= message.size
-        home.size_messages -= 1
-        self._state.charged(message.header.address).charge([message])
+        self._state.room.recharge(message, self.queue.address.name, message.header.address)
 
     def expired(self, message: Message) -> None:
         """Called when a message of the queue expires, just before it is removed."""
@@ -164,8 +160,7 @@ class Retained:
             return
         self._own(queue)
         for message in sorted(queue.backlog, key=_ID):
-            self._state.uncharge(message.header.address, message.size, 1)  # restoring the queue charged it
-            queue.address.charge([message])
+            self._state.room.recharge(message, message.header.address, queue.address.name)
             self.messages += 1
             self.bytes += message.size
             old = self._index.put(message)

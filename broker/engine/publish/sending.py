@@ -25,6 +25,7 @@ from broker.engine.queues import arrival, duplicates
 from broker.engine.queues.address import Address
 from broker.engine.queues.diverts import AddressExtras, Divert
 from broker.engine.queues.queue import Queue
+from broker.engine.queues.room import Admission
 from broker.engine.queues.state import State
 from broker.engine.routing import destinations
 
@@ -32,17 +33,19 @@ from broker.engine.routing import destinations
 Forward = tuple[Divert, Address, RoutingType | None, Message]
 
 
-def publish(state: State, send: Send, messages: list[Message]) -> int:
+def publish(state: State, send: Send, messages: list[Message], admission: Admission) -> int:
     """Accept messages of a send, all or none; returns how many reached a queue, directly or by a divert.
 
-    A duplicate counts as if it had.  Raises AddressFull, DiskFull, NoQueue.
+    The `admission` is what `Room` says of them.  A duplicate counts as if it had.
+
+    Raises AddressFull, DiskFull, NoQueue.
     """
     address = send.address
     ids: list[tuple[Message, bytes]] = []
     fresh = messages
     if send.link_ids is not None or address.settings.id_cache_size > 0:
         fresh, ids, _ = state.duplicates.split(address, messages, send.link_ids)
-    routed = _publish_fresh(state, send, fresh, ids) if fresh else 0
+    routed = _publish_fresh(state, send, fresh, ids, admission) if fresh else 0
     known = len(messages) - len(fresh)
     if known:
         state.duplicates.refused += known
@@ -50,29 +53,37 @@ def publish(state: State, send: Send, messages: list[Message]) -> int:
     return routed + known
 
 
-def _publish_fresh(state: State, send: Send, messages: list[Message], ids: list[tuple[Message, bytes]]) -> int:
+def _publish_fresh(
+    state: State, send: Send, messages: list[Message], ids: list[tuple[Message, bytes]], admission: Admission
+) -> int:
     """Publish messages that are not duplicates, and store their duplicate ids, in one entry."""
     if state.atomic:
-        return _perform(state, send, messages, ids)
-    check(state, send.address)
+        return _perform(state, send, messages, ids, admission)
+    if admission is Admission.FAIL:
+        raise state.room.refusal(send.address)
+    _check_forwards(state, send.address)
     check_routed(state, send, messages)
     if messages[0].header.durable:
         arrival.reserve_bytes(state, needed(send.address, messages), essential=False)
     state.atomic = True
     try:
-        return _perform(state, send, messages, ids)
+        return _perform(state, send, messages, ids, admission)
     finally:
         state.atomic = False
 
 
 def check(state: State, address: Address) -> None:
     """Raises AddressFull if the address, or one that its diverts lead to, is full and refuses messages."""
-    arrival.check_admitted(state, address)
+    state.room.check(address)
+    _check_forwards(state, address)
+
+
+def _check_forwards(state: State, address: Address) -> None:
     if address.extras is not None:
         for name in address.extras.reach:
             forward = state.addresses.get(name)
             if forward is not None:
-                arrival.check_admitted(state, forward)
+                state.room.check(forward)
 
 
 def check_routed(state: State, send: Send, messages: list[Message]) -> None:
@@ -131,17 +142,19 @@ def check_new(state: State, send: Send, seen: set[tuple[int, bytes]]) -> None:
         seen.add((address.id, id))
 
 
-def _perform(state: State, send: Send, messages: list[Message], ids: list[tuple[Message, bytes]]) -> int:
+def _perform(
+    state: State, send: Send, messages: list[Message], ids: list[tuple[Message, bytes]], admission: Admission
+) -> int:
     """Do everything that the address does with messages, within one entry; returns how many reached a queue."""
     address, extras = send.address, send.address.extras
     if extras is None or send.queue is not None:
         targets = state.candidates(address, send.queue, send.routing_type)
         unrouted: list[Message] | None = [] if extras is not None and extras.no_route else None
-        needs_queue = unrouted is None and send.needs_queue
-        routed = arrival.publish(state, address, messages, targets, needs_queue=needs_queue, unrouted=unrouted)
+        needed = unrouted is None and send.needs_queue
+        routed = arrival.publish(state, address, messages, targets, admission, needs_queue=needed, unrouted=unrouted)
         _send_to_dla(state, address, send.queue, unrouted or [])
     else:
-        routed = _handle(state, address, send.routing_type, messages, extras, frozenset())
+        routed = _handle(state, address, send.routing_type, messages, extras, frozenset(), admission)
     accepted = [(message, id) for message, id in ids if message.id]  # not those that a full address dropped
     if accepted and not address.passing:
         state.duplicates.remember(address, accepted)
@@ -155,6 +168,7 @@ def _handle(
     messages: list[Message],
     extras: AddressExtras,
     passed: frozenset[str],
+    admission: Admission,
 ) -> int:
     """Route messages sent to an address, which have passed these diverts already; returns how many reached a queue."""
     if extras.ingress:
@@ -168,7 +182,7 @@ def _handle(
     unrouted: list[Message] | None = [] if extras.no_route else None
     if messages:
         targets = state.candidates(address, None, routing_type)
-        routed += arrival.publish(state, address, messages, targets, unrouted=unrouted)
+        routed += arrival.publish(state, address, messages, targets, admission, unrouted=unrouted)
         if not messages[0].id:
             messages = []  # dropped: the address is full
     for divert in extras.others:
@@ -267,10 +281,11 @@ def _forward(
     extras = forward.extras
     name = copies[0].header.address
     address = forward if name == forward.name else state.addresses[name]
+    admission = state.room.admit_whole(address, copies)  # in the entry of what they are copied from
     if extras is None or address is not forward:
-        arrival.publish(state, address, copies, state.candidates(forward, None, wanted))
+        arrival.publish(state, address, copies, state.candidates(forward, None, wanted), admission)
     else:
-        _handle(state, forward, wanted, copies, extras, passed)
+        _handle(state, forward, wanted, copies, extras, passed, admission)
 
 
 def _send_to_dla(state: State, address: Address, queue: Queue | None, messages: list[Message]) -> None:

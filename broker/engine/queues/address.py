@@ -7,8 +7,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from broker.engine.model.access import Access
-from broker.engine.model.message import Message, MessageHeader, RoutingType, size_of
-from broker.engine.model.settings import AddressFullPolicy, AddressSettings, PageFullPolicy
+from broker.engine.model.message import MessageHeader, RoutingType
+from broker.engine.model.settings import AddressSettings
 from broker.engine.queues.diverts import AddressExtras
 
 if TYPE_CHECKING:
@@ -25,10 +25,6 @@ _KINDS: Final = {
     )
 }
 
-
-#: A full address or queue is reported again only after it has fallen to this percentage of its limit: not for every
-#: message while it is at its limit.
-REPORT_AGAIN_PERCENT: Final = 50
 
 #: The queues that messages of an address may enter: anycast queues, multicast queues.
 Targets: TypeAlias = "tuple[list[Queue], list[Queue]]"
@@ -78,7 +74,6 @@ class Address:
     size_messages: int = 0
     paged_bytes: int = 0  # in the tails of its queues: on disk only
     paged_messages: int = 0
-    unpageable: bool = False  # its policy is PAGE, but it has a queue that cannot page
     routed: int = 0
     unrouted: int = 0
     dropped: int = 0
@@ -100,50 +95,6 @@ class Address:
         """Whether it is a temporary destination whose owner is connected."""
         return self.owner is not None
 
-    @property
-    def full(self) -> bool:
-        """Whether the address has reached the limits of its settings."""
-        settings = self.settings
-        return (0 <= settings.max_size_bytes <= self.size_bytes) or (
-            0 <= settings.max_size_messages <= self.size_messages
-        )
-
-    def has_room(self, messages: int, nbytes: int) -> bool:
-        """Whether the address would not be full with these messages added."""
-        settings = self.settings
-        if 0 <= settings.max_size_bytes <= self.size_bytes + nbytes:
-            return False
-        return not 0 <= settings.max_size_messages <= self.size_messages + messages
-
-    @property
-    def has_recovered(self) -> bool:
-        """Whether the address is far enough below its limits for the next time that it is full to be reported."""
-        settings = self.settings
-        return (
-            settings.max_size_bytes < 0 or self.size_bytes * 100 <= settings.max_size_bytes * REPORT_AGAIN_PERCENT
-        ) and (
-            settings.max_size_messages < 0
-            or self.size_messages * 100 <= settings.max_size_messages * REPORT_AGAIN_PERCENT
-        )
-
-    @property
-    def blocks(self) -> bool:
-        """Whether producers must wait until messages have left the address."""
-        policy = self.settings.address_full_policy
-        return self.full and (
-            policy is AddressFullPolicy.BLOCK or (policy is AddressFullPolicy.PAGE and self.unpageable)
-        )
-
-    @property
-    def page_full(self) -> bool:
-        """Whether its queues have reached its page limits on disk, unless page-full-policy is OFF."""
-        settings = self.settings
-        if settings.page_full_policy is PageFullPolicy.OFF:
-            return False
-        return (0 <= settings.page_limit_bytes <= self.paged_bytes) or (
-            0 <= settings.page_limit_messages <= self.paged_messages
-        )
-
     def receive(self, header: MessageHeader, expiration: int, now: int) -> None:
         """Make a header that of messages sent here, which expire when their sender and the settings say.
 
@@ -151,10 +102,3 @@ class Address:
         """
         header.address = self.name
         header.expiration, header.expiry_source = self.settings.expiration(expiration, now)
-
-    def charge(self, messages: list[Message]) -> int:
-        """Count new messages; returns their bytes."""
-        size = size_of(messages)
-        self.size_bytes += size
-        self.size_messages += len(messages)
-        return size

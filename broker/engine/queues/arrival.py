@@ -9,21 +9,20 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final
 
-from broker.engine.model.errors import AddressFull, DiskFull, NoQueue, QueueDisabled
+from broker.engine.model.errors import DiskFull, NoQueue, QueueDisabled
 from broker.engine.model.message import NEW, Message, MessageHeader, size_of
 from broker.engine.model.names import is_temporary
-from broker.engine.model.settings import AddressFullPolicy, PageFullPolicy
-from broker.engine.queues import waiting
 from broker.engine.queues.address import Address, Targets
 from broker.engine.queues.paging import admit
 from broker.engine.queues.paging.tail import Landing
 from broker.engine.queues.queue import DeliveryState, Queue
+from broker.engine.queues.removal import remove
+from broker.engine.queues.room import Admission, places_left, queue_has_recovered
 from broker.engine.queues.state import State
 from broker.engine.queues.stored import encode_header, record_flags
 from broker.engine.queues.types.grouped import bucket
 from store import record
 from store.body import LargeBody
-from store.counted import counted
 from store.errors import JournalFull
 from store.record import RemovalReason
 
@@ -89,28 +88,36 @@ def publish(
     address: Address,
     messages: list[Message],
     targets: Targets,
+    admission: Admission = Admission.OK,
     *,
-    checked: bool = True,
+    nbytes: int = -1,
+    moved: bool = False,
     needs_queue: bool = False,
     unrouted: list[Message] | None = None,
 ) -> int:
     """Accept a run of messages with the same header; returns how many were routed to a queue.
 
-    `targets` are the candidate queues (anycast, multicast).  With `checked` the address's limit and the journal's
-    room apply; moves within the broker are not checked: a message accepted once is not refused later.  Messages that
-    no queue accepts are refused with `needs_queue`, added to `unrouted` if that is given, else unroutable.
+    `targets` are the candidate queues (anycast, multicast).  The `admission` is what `Room` says of the run, whose size
+    is `nbytes` if it is known.  Messages `moved` within the broker were accepted before: they are not refused, and
+    there is room for them in the journal.  Messages that no queue accepts are refused with `needs_queue`, added to
+    `unrouted` if that is given, else unroutable.
 
-    Raises AddressFull (policy FAIL), DiskFull or NoQueue, before anything changed.
+    Raises AddressFull, DiskFull or NoQueue, before anything changed.
     """
     header = messages[0].header
-    full = address.full or state.usage.full
-    if checked:
-        if address.warned and not full and address.has_recovered:
-            address.warned -= {"full"}
-        if full and not _admit(state, address, header, messages):
+    if nbytes < 0:
+        nbytes = size_of(messages)
+    if moved:
+        full = state.room.admit_moved(address, targets) is Admission.PAGE
+    else:
+        if admission is Admission.DROP:
+            _drop_all(state, address, messages)
             return 0
+        if admission is Admission.FAIL and not state.atomic:  # a commit checked all of its sends before it began
+            raise state.room.refusal(address)
+        full = admission is Admission.PAGE or (admission is Admission.BLOCK and state.room.pages(address))
         if header.durable:
-            reserve(state, messages, essential=False)
+            reserve_bytes(state, nbytes, essential=False)
     groups = route(messages, *takers(header, targets), address)
     routed = sum([len(run) for _, run in groups])
     if needs_queue and routed < len(messages) and not may_lose(address, targets):
@@ -120,7 +127,7 @@ def publish(
         message.id = next_id
         next_id += 1
     for queues, run in groups:
-        _place(state, address, queues, run, full=full)
+        _place(state, queues, run, nbytes if run is messages else -1, full=full)
     if routed < len(messages):
         if header.durable or unrouted is not None:
             left = _left(messages, groups)
@@ -194,51 +201,13 @@ def reserve_bytes(state: State, need: int, *, essential: bool) -> None:
         raise DiskFull(f"the journal has no room for {need} bytes: {full}") from full
 
 
-def check_admitted(state: State, address: Address) -> None:
-    """Raises AddressFull if the address is full and its policy is FAIL, or it is beyond its reject threshold."""
-    policy, threshold = address.settings.address_full_policy, address.settings.max_size_bytes_reject_threshold
-    full = policy is AddressFullPolicy.FAIL and (address.full or state.usage.full)
-    if policy is AddressFullPolicy.PAGE and address.settings.page_full_policy is PageFullPolicy.FAIL:
-        if address.page_full:
-            raise AddressFull(
-                f"address {address.name} is full: {counted(address.paged_messages, 'message')}"
-                f" of {counted(address.paged_bytes, 'byte')} wait"
-                " on disk"
-            )
-        return
-    if full or (policy is AddressFullPolicy.BLOCK and 0 <= threshold <= address.size_bytes):
-        if state.usage.disk.full and not address.full:
-            raise AddressFull(f"address {address.name} takes no messages: {state.usage.disk.unmet}")
-        raise AddressFull(
-            f"address {address.name} is full: it holds {counted(address.size_messages, 'message')}"
-            f" of {counted(address.size_bytes, 'byte')}"
-        )
-
-
-def _admit(state: State, address: Address, header: MessageHeader, messages: list[Message]) -> bool:
-    """Apply the policy of a full address; returns whether messages may enter.
-
-    BLOCK admits them: the sender is stopped by not reading from its connection.
-    """
-    policy: AddressFullPolicy | PageFullPolicy = address.settings.address_full_policy
-    if policy is AddressFullPolicy.PAGE:
-        if not address.page_full:
-            return True
-        policy = address.settings.page_full_policy
-    if policy in (AddressFullPolicy.FAIL, PageFullPolicy.FAIL) and state.atomic:
-        return True  # a commit checked all of its sends before it began
-    if not state.atomic:
-        check_admitted(state, address)
-    if policy is AddressFullPolicy.BLOCK:
-        return True
+def _drop_all(state: State, address: Address, messages: list[Message]) -> None:
+    """Drop messages that a full address does not take, by name."""
     address.dropped += len(messages)
     state.dropped += len(messages)
-    if header.durable:
+    if messages[0].header.durable:
         _drop(state, address, RemovalReason.DROPPED, messages)
-    if "full" not in address.warned:
-        address.warned |= {"full"}
-        state.report("address.full.dropping", address=address.name, bytes=address.size_bytes)
-    return False
+    state.room.report_dropping(address)
 
 
 def _drop(state: State, address: Address, reason: RemovalReason, messages: list[Message]) -> None:
@@ -246,18 +215,16 @@ def _drop(state: State, address: Address, reason: RemovalReason, messages: list[
     state.journal.add(record.dropped(reason, len(messages), size, address.name))
 
 
-def _place(state: State, address: Address, queues: list[Queue], messages: list[Message], *, full: bool) -> None:
-    """Put a run on its queues, through the journal where both messages and queue are durable.
+def _place(state: State, queues: list[Queue], messages: list[Message], nbytes: int, *, full: bool) -> None:
+    """Put a run on its queues, through the journal where both messages and queue are durable; on disk only if `full`.
 
     Messages on a non-durable queue do not wait for the journal, unless they are paged, even if other queues store them.
     """
     header = messages[0].header
     paged: list[Queue] = []
     if full or state.paged:
-        full = full and address.settings.address_full_policy is AddressFullPolicy.PAGE
-        full = full and (address.full or state.usage.memory_full)
         paged = admit.choose(state, header, queues, full=full)
-    hold(state, queues, messages)
+    hold(state, queues, messages, nbytes)
     durable = [queue.id for queue in queues if queue.durable] if header.durable else []
     if durable:
         header_bytes = _store(state, header, durable, messages)
@@ -269,7 +236,7 @@ def _place(state: State, address: Address, queues: list[Queue], messages: list[M
         queue.counters.added += len(messages)
         if durable and queue.durable:
             queue.stored += len(messages)
-        admitted = messages if queue.messages_max < 0 else waiting.admit(state, queue, messages, full=full)
+        admitted = messages if queue.messages_max < 0 else within_limit(state, queue, messages, full=full)
         if not admitted:
             continue
         if durable and (queue.durable or queue in paged):
@@ -278,6 +245,31 @@ def _place(state: State, address: Address, queues: list[Queue], messages: list[M
             stored(state, queue, admitted, paged=queue in paged)
         else:
             follow(state, queue, admitted, paged=queue in paged)
+
+
+def within_limit(state: State, queue: Queue, messages: list[Message], *, full: bool = False) -> list[Message]:
+    """The messages of a run that may stay on a queue with a limit; the rest is recorded as entered and dropped.
+
+    `full`: the messages would have to be paged.
+    """
+    paging = not messages[0].header.durable and (full or queue.tail is not None)
+    if queue.drop_oldest and not paging:
+        return messages
+    free = max(places_left(queue, 0 if paging else queue.messages_max), 0)
+    if len(messages) <= free:
+        if queue.overflowing and not (full or queue.tail) and queue_has_recovered(queue, free - len(messages)):
+            queue.overflowing = False
+        return messages
+    left = messages[free:]
+    queue.counters.dropped += len(left)
+    if not queue.overflowing:
+        queue.overflowing = True
+        if paging:
+            state.report("queue.full.memory", queue=queue.name, bytes=state.usage.bytes)
+        else:
+            state.report("queue.full.dropping", queue=queue.name, messages=queue.messages_max)
+    remove(state, queue, left, RemovalReason.DROPPED)
+    return messages[:free]
 
 
 def note_attempts(state: State, queue: Queue, messages: list[Message], count: int) -> None:
@@ -290,24 +282,22 @@ def note_attempts(state: State, queue: Queue, messages: list[Message], count: in
         state.journal.add(record.counts(queue.id, count, [m.id for m in messages], redelivered=not count))
 
 
-def hold(state: State, queues: list[Queue], messages: list[Message]) -> None:
-    """Count messages of one address as in memory, held by all of these queues."""
+def hold(state: State, queues: list[Queue], messages: list[Message], nbytes: int = -1) -> None:
+    """Count messages of one address as in memory, held by all of these queues; `nbytes`: their size, if known."""
     if len(queues) > 1:
         for message in messages:
             message.refs = len(queues)
-    state.usage.bytes += state.charged(messages[0].header.address).charge(messages)
-    state.usage.messages += len(messages)
+    state.room.charge(messages[0].header.address, messages, nbytes)
 
 
 def keep(state: State, queue: Queue, message: Message) -> None:
     """Store a message on one durable queue that has no consumers, so it may be ready before it is durable.
 
-    Nothing is checked, and its address is not charged.
+    Nothing is checked, and the queue's address is charged.
     """
     header = message.header
     message.id = state.journal.allocate_ids(1)
-    state.usage.bytes += message.size
-    state.usage.messages += 1
+    state.room.charge(queue.address.name, [message])
     _store(state, header, [queue.id], [message])
     queue.counters.added += 1
     queue.stored += 1

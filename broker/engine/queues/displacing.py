@@ -1,20 +1,21 @@
-"""Displacing: removes the oldest messages of a queue that exceeds its limit of waiting messages (see `waiting`)."""
+"""Displacing: removes the oldest messages of a queue that exceeds its limit of waiting messages (see `room`)."""
 
 from __future__ import annotations
 
-from broker.engine.queues import arrival, waiting
+from broker.engine.queues import arrival
 from broker.engine.queues.paging import depage
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import remove
+from broker.engine.queues.room import places_left, queue_has_recovered
 from broker.engine.queues.state import State
 from store.record import RemovalReason
 
 
 def displace(state: State, queue: Queue) -> None:
     """Remove the oldest messages of a queue with `drop_oldest` until it is within its limit, wherever they are."""
-    free = waiting.room(queue, queue.messages_max)
+    free = places_left(queue, queue.messages_max)
     if free >= 0:
-        if queue.overflowing and waiting.has_recovered(queue, free):
+        if queue.overflowing and queue_has_recovered(queue, free):
             queue.overflowing = False
         return
     displaced = depage.take_head(state, queue, -free)

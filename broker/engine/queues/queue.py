@@ -132,7 +132,7 @@ class Queue:
     paused: bool = False  # by an operator; its address may be paused too
     creator: str = ""  # the user who created it; empty: none did
     messages_max: int = -1  # how many may wait, -1: no limit
-    drop_oldest: bool = False  # whether the oldest leave to make room for new ones (`waiting`)
+    drop_oldest: bool = False  # whether the oldest leave to make room for new ones (`room`)
     unused_since: int = 0
     used: bool = False
     swept: bool = False

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeVar
 
 from broker.engine.model.message import Message, MessageHeader
-from broker.engine.queues.address import Producer
 from broker.engine.queues.consumer import Consumer, Reservation
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
@@ -190,44 +189,4 @@ def _forget(state: State, messages: list[Message]) -> None:
     if segment:
         refer(segment, released=released)
     for name, share in shares.items():
-        discharge(state, name, share.nbytes, share.count)
-
-
-def discharge(state: State, name: str, size: int, count: int) -> None:
-    """Count `count` messages of an address, of `size` bytes in all, as no longer in memory."""
-    state.usage.bytes -= size
-    state.usage.messages -= count
-    state.uncharge(name, size, count)
-    if state.blocking:
-        unblock(state)
-
-
-def unblock(state: State) -> None:
-    """Unblock producers whose address has room again, now that messages have left it or the broker's memory."""
-    if state.usage.full:
-        return
-    waiting: dict[Producer, None] = {}
-    for address in [a for a in state.blocking if not a.blocks]:
-        del state.blocking[address]
-        waiting |= address.blocked
-        address.blocked = {}
-    release(state, waiting)
-
-
-def release(state: State, waiting: dict[Producer, None]) -> None:
-    """Unblock these producers, except those that also wait for another address."""
-    for address in state.blocking:
-        for producer in waiting.keys() & address.blocked.keys():
-            del waiting[producer]
-    for producer in waiting:
-        try:
-            producer.unblock()
-        except BaseException as error:
-            state.blame(producer.transport, error)
-
-
-def stop_waiting(state: State, producer: Producer) -> None:
-    """Forget a producer that has disconnected: it no longer waits for room."""
-    for address in state.blocking:
-        address.blocked.pop(producer, None)
-    state.usage.disk.waiting.pop(producer, None)
+        state.room.discharge(name, share.nbytes, share.count)

@@ -46,10 +46,10 @@ from broker.engine.queues.duplicates import Duplicates
 from broker.engine.queues.paging.tail import Chunk
 from broker.engine.queues.queue import Counters, Queue
 from broker.engine.queues.queue_quotas import QueueQuotas
+from broker.engine.queues.room import Room, Usage
 from broker.engine.queues.steps import Steps
 from broker.engine.queues.stored import MessageReader
 from broker.engine.queues.tracer import Tracer
-from broker.engine.queues.usage import Usage
 from broker.engine.queues.watcher import Watcher
 from store.journal import Journal
 from store.pages import Pages
@@ -135,8 +135,6 @@ class State:
     senders: dict[Address, dict[AttachedSender, None]] = field(default_factory=dict)
     #: Automatically created addresses without queues of their own: the only ones that the reaper looks at.
     unused: dict[Address, None] = field(default_factory=dict)
-    #: Deleted addresses whose messages are still on queues of wildcard addresses, by name: these are charged to them.
-    departed: dict[str, Address] = field(default_factory=dict)
     #: Addresses recently sent to but not created, because no queue would get the messages.
     passing: dict[str, Address] = field(default_factory=dict)
     #: Calls that undo what was created within `registry.undoing`.
@@ -167,9 +165,8 @@ class State:
 
     # Memory and paging.
     usage: Usage
+    room: Room = field(init=False)
     duplicates: Duplicates = field(init=False)
-    #: Addresses that have stopped producers.
-    blocking: dict[Address, None] = field(default_factory=dict)
     #: Queues that have a tail, and chunks with messages that expire.
     paged: dict[Queue, None] = field(default_factory=dict)
     paged_expiries: Timetable[int, tuple[Queue, Chunk]] = field(default_factory=Timetable)
@@ -190,6 +187,15 @@ class State:
         self.bindings.hide(self.settings_table.values("dead_letter_address", "expiry_address"))
         self.diverts = Diverts(self.syntax)
         self.duplicates = Duplicates(self.journal)
+        self.room = Room(
+            self.usage,
+            self.pages,
+            self.report,
+            addresses=self.addresses,
+            bindings=self.bindings,
+            settings=self.settings,
+            blame=lambda transport, error: self.blame(transport, error),
+        )
         self._internal = names.internal_prefix(self.syntax)
         self.now = self.clock()
 
@@ -229,21 +235,6 @@ class State:
         return with_requested(settings.queue_attributes, asked)
 
     # -- routing ---------------------------------------------------------------------------------------------------
-
-    def charged(self, name: str) -> Address:
-        """The address to which messages of that name are charged while they are in memory; it may be deleted."""
-        address = self.addresses.get(name) or self.departed.get(name)
-        if address is None:
-            address = self.departed[name] = Address(0, name, frozenset(), self.settings(name))
-        return address
-
-    def uncharge(self, name: str, size: int, count: int) -> None:
-        """Charge `count` messages, of `size` bytes in all, to the address of that name no longer."""
-        address = self.charged(name)
-        address.size_bytes -= size
-        address.size_messages -= count
-        if not address.size_messages:
-            self.departed.pop(name, None)
 
     def candidates(self, address: Address, queue: Queue | None, routing_type: RoutingType | None) -> Targets:
         """The queues that a send may enter: the named queue, or those of the requested routing type, or all."""

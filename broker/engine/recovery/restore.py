@@ -1,8 +1,8 @@
 """Rebuilds the engine's state from the journal: what was stored, minus what was removed.
 
 The records are folded in the order of their positions.  Until the end only tables by id are updated; then messages are
-put onto their queues, in their old order, with their delivery counts, schedules and expirations.  For a queue whose
-address pages, only the places of ready messages are recorded.  They become its tail, unless all of them fit into
+put onto their queues, in their old order, with their delivery counts, schedules and expirations.  For a queue
+that can page, only the places of ready messages are recorded.  They become its tail, unless all of them fit into
 memory.
 """
 
@@ -19,14 +19,13 @@ from broker.engine.client_sessions.session_fold import SessionFold
 from broker.engine.client_sessions.sessions import StoredSessions
 from broker.engine.model import names
 from broker.engine.model.message import Format, Message, MessageHeader
-from broker.engine.model.settings import AddressFullPolicy
 from broker.engine.model.task import Task, read_task
 from broker.engine.queues import arrival, duplicates
 from broker.engine.queues.diverts import Divert, read_divert
 from broker.engine.queues.paging import tail_restore
-from broker.engine.queues.paging.admit import may_page, pageable
 from broker.engine.queues.paging.fold import Places
 from broker.engine.queues.queue import DeliveryState, Queue
+from broker.engine.queues.room import may_page, pageable
 from broker.engine.queues.state import State
 from broker.engine.queues.stored import KIND_MASK, MESSAGE_KIND, UNGROUPED, MessageReader
 from broker.engine.routing import definitions, registry
@@ -338,9 +337,7 @@ _READERS: Final[dict[int, Reader]] = {
 def restore(state: State, sessions: StoredSessions, records: Iterable[RawRecord]) -> Restored:
     """Rebuild addresses, queues, messages, sessions.  Raises UnknownFormat, and errors of reading the journal."""
     bodies = state.journal.bodies
-    fold = Fold(
-        state.formats, state.journal.space, lambda definition: _pages(state, definition), bodies=bodies, now=state.now
-    )
+    fold = Fold(state.formats, state.journal.space, _pages, bodies=bodies, now=state.now)
     fold.read(records)
     restored = Restored()
     for id in list(fold.addresses):  # taken out one by one: what is restored gets the memory of its definition
@@ -377,11 +374,9 @@ def _together(fold: Fold) -> Iterator[tuple[list[int], list[Places]]]:
     yield queues, few
 
 
-def _pages(state: State, definition: definitions.Json) -> bool:
+def _pages(definition: definitions.Json) -> bool:
     """Whether a queue's ready messages may stay on disk."""
-    if definition["name"] == names.RETAINED or not may_page(definitions.read_attributes(definition)):
-        return False
-    return state.settings(str(definition["address"])).address_full_policy is AddressFullPolicy.PAGE
+    return definition["name"] != names.RETAINED and may_page(definitions.read_attributes(definition))
 
 
 def _restore_messages(state: State, fold: Fold, queue: Queue) -> int:
@@ -455,7 +450,6 @@ def _charge(state: State, run: list[Message]) -> None:
         message.refs += 1
     if not uncounted:
         return
-    state.usage.bytes += state.charged(run[0].header.address).charge(uncounted)
-    state.usage.messages += len(uncounted)
+    state.room.charge(run[0].header.address, uncounted)
     for segment, count in Counter([message.segment for message in uncounted]).items():
         state.journal.space.hold(segment, count)

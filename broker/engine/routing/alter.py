@@ -16,8 +16,8 @@ from broker.engine.model.message import Message, RoutingType
 from broker.engine.queues import consumer_lifecycle
 from broker.engine.queues.address import Address
 from broker.engine.queues.paging import depage
-from broker.engine.queues.paging.admit import may_page
 from broker.engine.queues.queue import Queue
+from broker.engine.queues.room import may_page
 from broker.engine.queues.state import State
 from broker.engine.queues.types.kind import equip
 from broker.engine.routing import registry

@@ -22,7 +22,7 @@ from broker.engine.queues import arrival, clearing
 from broker.engine.queues.address import Address, AttachedSender
 from broker.engine.queues.diverts import Divert, divert_record
 from broker.engine.queues.queue import Queue
-from broker.engine.queues.removal import settle_acknowledged, unblock
+from broker.engine.queues.removal import settle_acknowledged
 from broker.engine.queues.state import NO_WAY_BACK, State
 from broker.engine.queues.types.kind import equip
 from broker.engine.routing.definitions import Json, address_record, queue_record, read_address, read_queue
@@ -114,7 +114,7 @@ def delete_address(state: State, address: Address) -> None:
     assert not address.queues, "an address with queues cannot be deleted"
     del state.addresses[address.name]
     if address.size_messages:
-        state.departed[address.name] = address
+        state.room.departed[address.name] = address
     state.unused.pop(address, None)
     state.duplicates.forget(address)
     for watcher in state.watchers:
@@ -134,12 +134,7 @@ def _watch(state: State, address: Address) -> None:
 def _enter(state: State, address: Address) -> None:
     name = address.name
     state.addresses[name] = address
-    before = state.departed.pop(name, None)
-    if before is not None:
-        address.size_bytes, address.size_messages = before.size_bytes, before.size_messages
-        address.blocked = before.blocked
-        if state.blocking.pop(before, False) is None:
-            state.blocking[address] = None
+    state.room.take_over(address)
     state.passing.pop(name, None)
     _watch(state, address)
     address.sendable = not (state.syntax.routes(name) or state.is_internal(name) or name == names.RETAINED)
@@ -345,14 +340,13 @@ def dead_letter_queues(state: State) -> list[Queue]:
 def change_settings(state: State, settings: SettingsTable) -> None:
     """Replace the settings, effective at once on every address."""
     state.use_settings(settings)
-    for address in (*state.addresses.values(), *state.departed.values()):
-        address.settings = state.settings(address.name)
-        address.warned = frozenset()
+    state.room.change_settings()
+    for address in (*state.addresses.values(), *state.room.departed.values()):
         state.duplicates.limit(address)
         for queue in address.queues:
             queue.refresh()
     refresh(state)
-    unblock(state)
+    state.room.wake()
 
 
 def refresh(state: State) -> None:

@@ -6,7 +6,7 @@ from typing import Final
 
 from pydantic import Field
 
-from broker.engine import Address, Engine
+from broker.engine import Address, Engine, is_full
 from broker.management.models.base import Body, Next, RoutingTypeName, Shown, Total, model_of
 from broker.management.models.settings import Settings, settings_of
 
@@ -83,6 +83,7 @@ def _counts(address: Address) -> dict[str, object]:
         "queues": len(address.queues),
         "messages": address.size_messages,
         "bytes": address.size_bytes,
+        "full": is_full(address),
     }
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import Field, create_model
 
-from broker.engine import COUNTED, Consumer, GroupedBacklog, Queue
+from broker.engine import COUNTED, Consumer, GroupedBacklog, Queue, is_full
 from broker.engine.model.row import kebab
 from broker.engine.model.settings import SETTINGS
 from broker.log import cut
@@ -146,7 +146,7 @@ def _counts(queue: Queue) -> dict[str, object]:
         "temporary": queue.temporary,
         "paused": queue.stopped,
         "enabled": queue.attributes.enabled,
-        "address_full": queue.address.full,
+        "address_full": is_full(queue.address),
         "messages": queue.message_count,
         "ready": queue.ready,
         "paged": queue.paged,

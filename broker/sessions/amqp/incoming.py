@@ -133,7 +133,7 @@ class IncomingLink:
         self.refusals = Refusals(owner, link, target.name)
         self.accepted = 0  # messages accepted since a route last counted them
         # No first credit while the address is full, or (the anonymous relay) the disk.
-        self._blocked = owner.engine.producers.block_if_full(None if place is None else place.address, self)
+        self._blocked = owner.engine.producers.wait_for_room(None if place is None else place.address, self)
         if place is not None:
             owner.engine.producers.attach(place.address, self)
         self.uploading = Uploading(owner.engine, owner.reading, self._uploaded, owner.go_on)
@@ -328,7 +328,7 @@ class IncomingLink:
         except EngineError as refusal:
             self.refusals.reject(run.ids, refusal, run, tx)
         else:
-            self._blocked |= producers.block_if_full(run.address, self)
+            self._blocked |= producers.wait_for_room(run.address, self)
             self._accept(run, run.ids, TransactionalState(tx.id, _ACCEPTED))
 
     def _publish(self, run: Run) -> None:

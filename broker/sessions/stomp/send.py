@@ -320,7 +320,7 @@ class Sends:
         Raises StompError, EngineError.
         """
         tx = self._transactions.commit(frame)
-        if any([self._engine.producers.block_if_full(send.address, self) for send in tx.sends]):
+        if any([self._engine.producers.wait_for_room(send.address, self) for send in tx.sends]):
             self._reading.stop(_FULL)
 
     @property

@@ -248,12 +248,12 @@ def test_what_is_no_exception_of_a_program_ends_the_process() -> None:
 # From here on in a compiled build too, where the calls of a traceback are those of C.
 
 
-def test_a_verb_whose_report_fails_in_its_middle_ends_the_process() -> None:
+def test_a_verb_whose_report_fails_in_its_middle_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = SimBroker(small({"match": "full", "max-size-messages": 1, "address-full-policy": "DROP"}), tolerant=True)
     client = broker.connect()
     client.confirmed("/queue/full", b"1")
     before = everything(broker)
-    broker.engine._state.report = fail
+    monkeypatch.setattr(broker.engine._state.room, "_report", fail)
     with pytest.raises(Bug):
         client.send("/queue/full", b"2", persistent="true")
     check_ended(broker, before)

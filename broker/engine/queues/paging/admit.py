@@ -10,13 +10,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from broker.engine.model.attributes import QueueAttributes
 from broker.engine.model.message import Message, MessageHeader
-from broker.engine.queues.address import Address, Targets
 from broker.engine.queues.paging.rows import watch
 from broker.engine.queues.paging.tail import Landing, Tail
 from broker.engine.queues.queue import Queue
-from broker.engine.queues.removal import discharge, unblock
+from broker.engine.queues.room import pageable
 from broker.engine.queues.state import State
 from broker.engine.queues.stored import encode_header, record_flags
 from store import record
@@ -27,24 +25,11 @@ SCRATCH_RETRY_MS: Final = 5_000
 _ALARM: Final = "scratch"
 
 
-def may_page(attributes: QueueAttributes) -> bool:
-    """Whether a queue with these attributes can have a tail.
-
-    It cannot if it must know all of its messages: their keys, the oldest, or which consumer was sent which.
-    """
-    return not (attributes.key or attributes.non_destructive or attributes.ring_size >= 0)
-
-
-def pageable(queue: Queue) -> bool:
-    """Whether a queue can have a tail."""
-    return queue.internal_owner is None and may_page(queue.attributes)
-
-
 def choose(state: State, header: MessageHeader, queues: list[Queue], *, full: bool) -> list[Queue]:
-    """The queues in whose tails new messages belong; `full`: their address is full, and its policy is to page.
+    """The queues in whose tails new messages belong; `full`: they are to wait on disk (`room`).
 
-    On a queue with `messages_max`, non-durable messages do not wait on disk (`waiting.admit`), unless durable ones that
-    came before them do.
+    On a queue with `messages_max`, non-durable messages do not wait on disk (`room`), unless durable ones that came
+    before them do.
     """
     if header.scheduled > state.now:
         return []
@@ -54,26 +39,6 @@ def choose(state: State, header: MessageHeader, queues: list[Queue], *, full: bo
         if (queue.tail is not None and queue.tail.active)
         or (full and pageable(queue) and (header.durable or queue.messages_max < 0))
     ]
-
-
-def cannot(state: State, address: Address, targets: Targets) -> bool:
-    """Whether senders to an address with policy PAGE must wait: one of its queues cannot page, or the disk is full.
-
-    A ring cannot page either, but has its own bound.
-    """
-    if state.usage.disk.full:
-        return True
-    anycast, multicast = targets
-    unable = next((queue for queue in anycast + multicast if not pageable(queue) and not _is_bounded(queue)), None)
-    address.unpageable = unable is not None or state.pages.full
-    if unable is not None and "unpageable" not in address.warned:
-        address.warned |= {"unpageable"}
-        state.report("address.full.unpageable", address=address.name, queue=unable.name)
-    return address.unpageable
-
-
-def _is_bounded(queue: Queue) -> bool:
-    return queue.attributes.ring_size >= 0 or queue.internal_owner is not None
 
 
 def tail_of(state: State, queue: Queue) -> Tail:
@@ -158,10 +123,7 @@ def _try_later(state: State) -> None:
 
 def _try_again(state: State) -> None:
     if not state.usage.disk.full and state.pages.try_again():
-        for address in state.blocking:
-            if address.unpageable:
-                cannot(state, address, state.bindings.targets(address))
-        unblock(state)
+        state.room.wake()
     else:
         _try_later(state)
 
@@ -179,4 +141,4 @@ def _let_go(state: State, header: MessageHeader, messages: list[Message]) -> Non
     if shared and segment:
         state.journal.space.hold(segment, shared)
     if shared < len(messages):
-        discharge(state, header.address, size, len(messages) - shared)
+        state.room.discharge(header.address, size, len(messages) - shared)

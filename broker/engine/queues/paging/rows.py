@@ -152,8 +152,7 @@ def _leave(state: State, queue: Queue, chunk: Chunk) -> None:
 def _own(state: State, chunk: Chunk, rows: list[int], messages: list[Message]) -> None:
     """Charge messages that enter memory, and release the scratch records of their rows."""
     for name, run in _by_address(messages):
-        state.usage.bytes += state.charged(name).charge(run)
-        state.usage.messages += len(run)
+        state.room.charge(name, run)
     for segment, count in Counter([chunk.segments[row] for row in rows] if chunk.volatile else ()).items():
         if segment >= SCRATCH_FIRST:
             state.pages.release(segment, count)

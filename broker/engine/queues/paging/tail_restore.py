@@ -48,11 +48,7 @@ def fits(state: State, queue: Queue, places: Places) -> bool:
     if 0 <= settings.max_read_page_messages < count or settings.max_read_page_bytes < count * MESSAGE_OVERHEAD_BYTES:
         return False
     nbytes = places.bytes + count * MESSAGE_OVERHEAD_BYTES
-    return (
-        nbytes <= settings.max_read_page_bytes
-        and queue.address.has_room(count, nbytes)
-        and state.usage.has_room(nbytes)
-    )
+    return nbytes <= settings.max_read_page_bytes and state.room.has_room(queue.address, count, nbytes)
 
 
 def pull_all(state: State, places: Places, pulled: dict[int, Message]) -> dict[int, Message]:

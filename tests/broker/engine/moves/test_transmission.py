@@ -130,7 +130,7 @@ def test_a_remote_queue_is_full_by_its_own_limit(policy: str) -> None:
     bench.sent("x", b"0")
     for number in range(1, 4):
         engine = bench.enter()
-        if engine.producers.block_if_full(engine.addresses["x"], producer):
+        if engine.producers.wait_for_room(engine.addresses["x"], producer):
             break
         with suppress(*[AddressFull] if policy == "FAIL" else []):
             bench.send("x", b"%d" % number)

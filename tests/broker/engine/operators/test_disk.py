@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker.engine.model.errors import AddressFull
-from broker.engine.queues.usage import Disk
+from broker.engine.queues.room import Disk
 from tests.broker.engine.engine_harness import Bench, Producing
 from tests.simulation.world import check_accounts, check_counters, small
 from tests.support.amqp_client import AmqpSim, message
@@ -174,7 +174,7 @@ def test_other_settings_do_not_let_producers_go_on_while_the_disk_is_too_full() 
     fill(files, 60)
     bench.broker.advance(PERIOD)
     producer = Producing()
-    producer.blocked = bench.enter().producers.block_if_full(bench.engine.addresses["a"], producer)
+    producer.blocked = bench.enter().producers.wait_for_room(bench.engine.addresses["a"], producer)
     assert producer.blocked
     assert bench.broker.reported("address.full.blocking") == [], "the address is not what is full"
 

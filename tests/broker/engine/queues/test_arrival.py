@@ -247,7 +247,7 @@ def test_block_takes_what_comes_and_stops_the_producer_until_there_is_room() -> 
     (first, _) = bench.sent("a", b"1", b"2")
     producer = Producing()
     address = bench.engine.addresses["a"]
-    producer.blocked = bench.enter().producers.block_if_full(address, producer)
+    producer.blocked = bench.enter().producers.wait_for_room(address, producer)
     assert stopped(producer)
     bench.sent("a", b"3")
     assert bench.bodies("a") == [b"1", b"2", b"3"]
@@ -256,7 +256,7 @@ def test_block_takes_what_comes_and_stops_the_producer_until_there_is_room() -> 
     assert stopped(producer), "two are still as many as the address may hold"
     bench.ack(taker, taker.taken[1])
     assert not stopped(producer)
-    assert not bench.enter().producers.block_if_full(address, producer)
+    assert not bench.enter().producers.wait_for_room(address, producer)
 
 
 def test_a_producer_that_was_stopped_by_the_global_limit_goes_on_when_anybody_makes_room() -> None:
@@ -267,7 +267,7 @@ def test_a_producer_that_was_stopped_by_the_global_limit_goes_on_when_anybody_ma
     bench.sent("empty", b"")
     bench.ack(bench.take("empty"), *bench.messages("empty"))
     producer = Producing()
-    producer.blocked = bench.enter().producers.block_if_full(bench.engine.addresses["empty"], producer)
+    producer.blocked = bench.enter().producers.wait_for_room(bench.engine.addresses["empty"], producer)
     assert stopped(producer)
     bench.ack(bench.take("crowded"), message)
     assert not stopped(producer)
@@ -277,7 +277,7 @@ def test_other_settings_let_stopped_producers_go_on() -> None:
     bench = limited("BLOCK")
     bench.sent("a", b"1", b"2")
     producer = Producing()
-    producer.blocked = bench.enter().producers.block_if_full(bench.engine.addresses["a"], producer)
+    producer.blocked = bench.enter().producers.wait_for_room(bench.engine.addresses["a"], producer)
     assert stopped(producer)
     registry.change_settings(bench.enter()._state, settings_table(small()))
     bench.run()

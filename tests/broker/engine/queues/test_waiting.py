@@ -266,7 +266,7 @@ def test_a_queue_with_a_limit_makes_nobody_wait() -> None:
     bench = full(100)
     for body in numbers(1, 5):
         sent(bench, body)
-    assert not bench.enter().producers.block_if_full(bench.queue("q").address, Producing())
+    assert not bench.enter().producers.wait_for_room(bench.queue("q").address, Producing())
     bench.run()
 
 

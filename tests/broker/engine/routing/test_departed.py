@@ -43,7 +43,7 @@ def check_nothing_left(bench: Bench) -> None:
     for address in bench.engine.addresses.values():
         assert (address.size_messages, address.size_bytes) == (0, 0), address.name
         assert (address.paged_messages, address.paged_bytes) == (0, 0), address.name
-    assert not bench.engine._state.departed
+    assert not bench.engine._state.room.departed
     bench.check()
 
 
@@ -85,7 +85,7 @@ def test_its_producers_go_on_once_there_is_room(again: bool) -> None:
     away(bench)
     bench.sent("a.b", b"1", b"2", routing_type=MULTICAST)
     producer = Producing()
-    producer.blocked = bench.enter().producers.block_if_full(bench.engine.addresses["a.b"], producer)
+    producer.blocked = bench.enter().producers.wait_for_room(bench.engine.addresses["a.b"], producer)
     delete(bench)
     if again:
         bench.sent("a.b", b"3", routing_type=MULTICAST)
@@ -132,7 +132,7 @@ def test_replies_to_a_client_that_has_left_are_charged_to_an_address_that_is_no_
     bench = Bench()
     taker = bench.take("#", MULTICAST)
     bench.sent(f"{TEMPORARY}{UUID(int=1)}", b"1", routing_type=MULTICAST)
-    assert [address.size_messages for address in bench.engine._state.departed.values()] == [1]
+    assert [address.size_messages for address in bench.engine._state.room.departed.values()] == [1]
     bench.ack(taker, *taker.taken)
     assert taker.take() == [b"1"]
     check_nothing_left(bench)

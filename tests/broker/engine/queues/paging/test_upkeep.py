@@ -27,7 +27,7 @@ MULTICAST = RoutingType.MULTICAST
 
 def blocks(bench: Bench, producer: Producing) -> bool:
     """Whether a producer to `q` has to wait."""
-    producer.blocked = bench.enter().producers.block_if_full(bench.queue("q").address, producer)
+    producer.blocked = bench.enter().producers.wait_for_room(bench.queue("q").address, producer)
     return producer.blocked
 
 
@@ -286,14 +286,20 @@ def test_a_queue_that_must_know_its_messages_makes_its_senders_wait(bench: Bench
     taker = bench.take("q")
     bench.ack(taker, *taker.taken)
     assert not is_blocked(producer)
-    assert bench.restart().queue("q").ready == 0
+    bench.sent("q", b"below the limit")
+    taker.take()
+    for n in range(4):
+        put(bench, "q", b"%d" % n, key=str(n))
+    assert blocks(bench, Producing())
+    assert len(bench.broker.reported("address.full.unpageable")) == 2, "the second time is told too"
+    assert bench.restart().queue("q").ready == 5
 
 
 def test_a_ring_has_its_own_bound(bench: Bench) -> None:
     queue = bench.declare("q", ring_size=3)
     filled(bench, 6)
     assert (queue.ready, queue.paged) == (3, 0)
-    assert not bench.enter().producers.block_if_full(queue.address, Producing())
+    assert not bench.enter().producers.wait_for_room(queue.address, Producing())
     assert bench.restart().bodies("q") == bodies(3, 4, 5)
 
 
@@ -359,6 +365,19 @@ def test_page_limits_drop(limit: dict[str, object]) -> None:
     bench.ack(taker, *taker.taken)
     bench.sent("q", b"again")
     assert bench.bodies("q") == [b"again"]
+
+
+def test_page_limits_hold_while_messages_wait_on_disk_though_memory_has_room() -> None:
+    bench = paging(**{"page-limit-messages": 2, "page-full-policy": "FAIL", "max-read-page-messages": 1})
+    filled(bench, 4)
+    queue = bench.queue("q")
+    assert (queue.ready, queue.paged) == (2, 2)
+    bench.enter().messages.discard(queue, MessageRange(most=1))
+    bench.run()
+    assert (queue.ready, queue.paged) == (1, 2)
+    with pytest.raises(AddressFull, match="2 messages of .* wait on disk"):
+        bench.sent("q", b"into the tail")
+    assert queue.paged == 2
 
 
 def test_page_limits_fail() -> None:

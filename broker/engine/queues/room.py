@@ -1,0 +1,456 @@
+"""Room: everything about "full", asked once for each run of messages.
+
+`Room.admit` says what becomes of messages sent to an address, by what is full and by the address's policy:
+
+    full                                PAGE              BLOCK   FAIL   DROP   moved by the broker
+    memory                              PAGE              BLOCK   FAIL   DROP   PAGE
+    memory, and a queue cannot page     BLOCK             BLOCK   FAIL   DROP   it stays where it is
+    the address's page limits           page-full-policy  -       -      -      -
+    the disk                            BLOCK             BLOCK   FAIL   DROP   -
+    the reject threshold                -                 FAIL    -      -      -
+
+Memory is full when an address reaches its limits, or all messages together reach that of the broker.  Messages that
+the broker moves (dead letters, expired ones, those that an operator moves or imports) were accepted before and are
+never refused: beyond the limit they wait on disk, whatever the policy.  So an address that does not page counts them
+as held wherever they are.
+
+A queue may have a limit of its own (`messages_max`).  Its messages wait from the moment they are stored until a
+consumer has them: those not yet durable, the ready ones, in memory or paged, and the scheduled ones.  At the limit
+
+    drop_oldest    the oldest ready ones leave (DISPLACED) in the tick in which the new ones become ready
+    otherwise      the new ones leave (DROPPED) in the journal entry that stores them
+    memory full    new non-durable ones that no consumer could get at once leave (DROPPED): only durable ones wait on
+                   disk
+
+and each is recorded as having entered the queue and left it by name, so that the books balance.
+
+BLOCK admits messages, and then stops their producer: `wait` enters it, `wake` lets it continue.  A message is charged
+to the address that it was sent to as long as it is in memory, whoever holds it, even if the address is deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from broker.engine.model.attributes import QueueAttributes
+from broker.engine.model.errors import AddressFull
+from broker.engine.model.message import Message, size_of
+from broker.engine.model.report import Report
+from broker.engine.model.settings import AddressFullPolicy, AddressSettings, PageFullPolicy
+from broker.engine.queues.address import Address, Producer, Targets
+from broker.engine.queues.consumer import UNLIMITED
+from store.counted import counted
+from store.pages import Pages
+
+if TYPE_CHECKING:
+    from broker.engine.queues.bindings import Bindings
+    from broker.engine.queues.queue import Queue
+
+#: A full address or queue is reported again only after it has fallen to this percentage of its limit: not for every
+#: message while it is at its limit.
+REPORT_AGAIN_PERCENT: Final = 50
+
+
+class Admission(Enum):
+    """What becomes of messages."""
+
+    OK = "they enter"
+    PAGE = "they enter, and wait on disk only"
+    BLOCK = "they enter, and their producer must wait"
+    FAIL = "they are refused"
+    DROP = "they are dropped by name"
+
+
+class Full(Enum):
+    """What is full."""
+
+    MEMORY = "memory"
+    STUCK = "memory, and a queue cannot page"
+    PAGES = "the address's page limits"
+    DISK = "the disk"
+    THRESHOLD = "the reject threshold"
+
+
+_PAGE, _BLOCK = AddressFullPolicy.PAGE, AddressFullPolicy.BLOCK
+_REFUSING: Final = {AddressFullPolicy.FAIL: Admission.FAIL, AddressFullPolicy.DROP: Admission.DROP}
+
+#: What becomes of messages that are sent: the rows of the table above.
+_ADMISSIONS: Final[dict[Full, Mapping[AddressFullPolicy, Admission]]] = {
+    Full.MEMORY: {_PAGE: Admission.PAGE, _BLOCK: Admission.BLOCK, **_REFUSING},
+    Full.STUCK: {_PAGE: Admission.BLOCK, _BLOCK: Admission.BLOCK, **_REFUSING},
+    Full.DISK: {_PAGE: Admission.BLOCK, _BLOCK: Admission.BLOCK, **_REFUSING},
+    Full.THRESHOLD: {_BLOCK: Admission.FAIL},
+}
+
+#: The same beyond an address's page limits.
+_PAGES_FULL: Final = {PageFullPolicy.FAIL: Admission.FAIL, PageFullPolicy.DROP: Admission.DROP}
+
+
+@dataclass(slots=True, eq=False)
+class Disk:
+    """The journal's disk when last measured, in bytes; `full`: beyond the limit for producers.
+
+    `usage_max`: percent that may be used, `free_min`: bytes that must be free; -1: not set.  `free_min` counts alone if
+    it is set.  `waiting` are producers without an address, which wait only for the disk.
+    """
+
+    full: bool = False
+    usage_max: int = -1
+    free_min: int = -1
+    used_bytes: int = 0
+    free_bytes: int = 0
+    waiting: dict[Producer, None] = field(default_factory=dict)
+
+    @property
+    def percent(self) -> int:
+        """How much of the disk is used, rounded up as `df` does; 0 before the first measurement."""
+        total = self.used_bytes + self.free_bytes
+        return -(-self.used_bytes * 100 // total) if total else 0
+
+    @property
+    def exceeded(self) -> bool:
+        """Whether the limit is not met."""
+        if self.free_min >= 0:
+            return self.free_bytes < self.free_min
+        return 0 <= self.usage_max <= self.percent
+
+    @property
+    def unmet(self) -> str:
+        """The limit that is not met, and by what, as everybody is told."""
+        if self.free_min >= 0:
+            return f"the disk has {counted(self.free_bytes, 'byte')} free, min-disk-free is {self.free_min}"
+        return f"{self.percent} % of the disk is used, max-disk-usage is {self.usage_max} %"
+
+
+@dataclass(slots=True, eq=False)
+class Usage:
+    """Memory held by messages in the whole broker, in bytes, against one limit (-1: none), and the disk."""
+
+    bytes_max: int = -1
+    bytes: int = field(init=False, default=0)
+    messages: int = field(init=False, default=0)
+    disk: Disk = field(init=False, default_factory=Disk)
+
+    def fits(self, nbytes: int) -> bool:
+        """Whether the memory limit would not be reached with `nbytes` more."""
+        return not 0 <= self.bytes_max <= self.bytes + nbytes
+
+    @property
+    def memory_full(self) -> bool:
+        """Whether the memory limit is reached."""
+        return not self.fits(0)
+
+
+def may_page(attributes: QueueAttributes) -> bool:
+    """Whether a queue with these attributes can have a tail.
+
+    It cannot if it must know all of its messages: their keys, the oldest, or which consumer was sent which.
+    """
+    return not (attributes.key or attributes.non_destructive or attributes.ring_size >= 0)
+
+
+def pageable(queue: Queue) -> bool:
+    """Whether a queue can have a tail."""
+    return queue.internal_owner is None and may_page(queue.attributes)
+
+
+def is_full(address: Address, count: int = 0, nbytes: int = 0) -> bool:
+    """Whether an address has reached the limits of its settings, with so many messages more."""
+    settings = address.settings
+    messages_held, bytes_held = _held(address)
+    if 0 <= settings.max_size_bytes <= bytes_held + nbytes:
+        return True
+    return 0 <= settings.max_size_messages <= messages_held + count
+
+
+def _held(address: Address) -> tuple[int, int]:
+    """The messages and bytes that count against the limits of an address."""
+    if address.settings.address_full_policy is _PAGE:
+        return address.size_messages, address.size_bytes
+    return address.size_messages + address.paged_messages, address.size_bytes + address.paged_bytes
+
+
+def _has_recovered(address: Address) -> bool:
+    """Whether an address is far enough below its limits for the next time that it is full to be reported."""
+    settings = address.settings
+    messages_held, bytes_held = _held(address)
+    return (settings.max_size_bytes < 0 or bytes_held * 100 <= settings.max_size_bytes * REPORT_AGAIN_PERCENT) and (
+        settings.max_size_messages < 0 or messages_held * 100 <= settings.max_size_messages * REPORT_AGAIN_PERCENT
+    )
+
+
+def _pages_full(address: Address) -> bool:
+    """Whether its queues have reached its page limits on disk, unless page-full-policy is OFF."""
+    settings = address.settings
+    if settings.page_full_policy is PageFullPolicy.OFF:
+        return False
+    return (0 <= settings.page_limit_bytes <= address.paged_bytes) or (
+        0 <= settings.page_limit_messages <= address.paged_messages
+    )
+
+
+def _stuck_queue(targets: Targets) -> Queue | None:
+    """A queue that neither pages nor has a bound of its own, as a ring and the broker's own queues have."""
+    for queues in targets:
+        for queue in queues:
+            if not (pageable(queue) or queue.attributes.ring_size >= 0 or queue.internal_owner is not None):
+                return queue
+    return None
+
+
+def places_left(queue: Queue, most: int) -> int:
+    """How many more messages the queue may have if `most` may wait: below 0 if it has too many.
+
+    Deliveries do not count, nor do as many messages as the queue's consumers could get at once.
+    """
+    taking = 0
+    for consumer in () if queue.stopped else queue.consumers:
+        if consumer.credit > 0 and not consumer.paused:
+            if not consumer.counted:
+                return UNLIMITED
+            taking += consumer.credit
+    return most + taking - queue.ready - queue.paged - len(queue.scheduled) - queue.landing
+
+
+def queue_has_recovered(queue: Queue, free: int) -> bool:
+    """Whether a queue with this much room is far enough below its limit for the next overflow to be reported."""
+    return free > queue.messages_max * (100 - REPORT_AGAIN_PERCENT) // 100
+
+
+class Room:
+    """What addresses and the broker may hold, what they hold, and who waits for room."""
+
+    def __init__(
+        self,
+        usage: Usage,
+        pages: Pages,
+        report: Report,
+        *,
+        addresses: Mapping[str, Address],
+        bindings: Bindings,
+        settings: Callable[[str], AddressSettings],
+        blame: Callable[[object, BaseException], None],
+    ) -> None:
+        self.usage = usage
+        #: Deleted addresses whose messages are still on queues of wildcard addresses, by name: charged to them.
+        self.departed: dict[str, Address] = {}
+        #: Addresses that have stopped producers.
+        self.blocking: dict[Address, None] = {}
+        self._pages = pages
+        self._report = report
+        self._addresses = addresses
+        self._bindings = bindings
+        self._settings = settings
+        self._blame = blame
+
+    # -- the question ----------------------------------------------------------------------------------------------
+
+    def admit(self, address: Address, count: int, nbytes: int) -> Admission:
+        """What becomes of a message that is sent to an address after `count` others, of `nbytes`, have entered."""
+        full = self._what_is_full(address, count, nbytes)
+        if full is None:
+            if address.warned and _has_recovered(address):
+                address.warned -= {"full", "unpageable"}
+            return Admission.OK
+        if full is Full.PAGES:
+            return _PAGES_FULL[address.settings.page_full_policy]
+        return _ADMISSIONS[full][address.settings.address_full_policy]
+
+    def admit_whole(self, address: Address, messages: list[Message]) -> Admission:
+        """What becomes of messages that enter as a whole or not at all: beyond a limit that they reach."""
+        admission = self.admit(address, len(messages) - 1, size_of(messages) - messages[-1].size)
+        return self.admit(address, 0, 0) if admission in (Admission.FAIL, Admission.DROP) else admission
+
+    def admit_moved(self, address: Address, targets: Targets) -> Admission:
+        """What becomes of a message that the broker moves to these queues: OK, PAGE, or BLOCK (it must stay)."""
+        if self.usage.fits(0) and not is_full(address):
+            return Admission.OK
+        return Admission.PAGE if _stuck_queue(targets) is None else Admission.BLOCK
+
+    def _what_is_full(self, address: Address, count: int, nbytes: int) -> Full | None:
+        settings = address.settings
+        policy = settings.address_full_policy
+        memory_full = not self.usage.fits(nbytes) or is_full(address, count, nbytes)
+        if policy is _PAGE:
+            if (memory_full or address.paged_messages) and _pages_full(address):
+                return Full.PAGES
+        elif policy is _BLOCK and 0 <= settings.max_size_bytes_reject_threshold <= _held(address)[1]:
+            return Full.THRESHOLD
+        if self.usage.disk.full:
+            return Full.DISK
+        if not memory_full:
+            return None
+        if policy is _PAGE and (self._pages.full or _stuck_queue(self._bindings.targets(address)) is not None):
+            return Full.STUCK
+        return Full.MEMORY
+
+    def pages(self, address: Address) -> bool:
+        """Whether messages that an address admits now wait on disk, on those of its queues that can page."""
+        return address.settings.address_full_policy is _PAGE and not (self.usage.fits(0) and not is_full(address))
+
+    def has_room(self, address: Address, count: int, nbytes: int) -> bool:
+        """Whether no limit would be reached with so many messages more in memory."""
+        return self.usage.fits(nbytes) and not self.usage.disk.full and not is_full(address, count, nbytes)
+
+    def fitting(self, address: Address, messages: list[Message]) -> int:
+        """How many of these messages, from the first one on, an address with FAIL or DROP takes before it is full."""
+        nbytes = 0
+        for count, message in enumerate(messages):
+            if self.admit(address, count, nbytes) is not Admission.OK:
+                return count
+            nbytes += message.size
+        return len(messages)
+
+    def may_refuse(self, address: Address) -> bool:
+        """Whether the settings of an address may ever refuse messages."""
+        settings = address.settings
+        if settings.address_full_policy is AddressFullPolicy.FAIL or settings.page_full_policy is PageFullPolicy.FAIL:
+            return True
+        return settings.max_size_bytes_reject_threshold >= 0
+
+    def check(self, address: Address) -> None:
+        """Raises AddressFull if the address refuses messages now."""
+        if self.admit(address, 0, 0) is Admission.FAIL:
+            raise self.refusal(address)
+
+    def check_brought_back(self, address: Address) -> None:
+        """Raises AddressFull if an address has no room for messages inserted or replayed, which nothing stops."""
+        if self.usage.disk.full:
+            raise AddressFull(f"{self.usage.disk.unmet}: messages are brought back only once it has room")
+        if self.admit(address, 0, 0) not in (Admission.OK, Admission.PAGE):
+            raise self.refusal(address)
+
+    def refusal(self, address: Address) -> AddressFull:
+        """The error for messages that an address refuses."""
+        if address.settings.address_full_policy is _PAGE and _pages_full(address):
+            waiting = f"{counted(address.paged_messages, 'message')} of {counted(address.paged_bytes, 'byte')}"
+            return AddressFull(f"address {address.name} is full: {waiting} wait on disk")
+        if self.usage.disk.full and not is_full(address):
+            return AddressFull(f"address {address.name} takes no messages: {self.usage.disk.unmet}")
+        messages_held, bytes_held = _held(address)
+        held = f"{counted(messages_held, 'message')} of {counted(bytes_held, 'byte')}"
+        return AddressFull(f"address {address.name} is full: it holds {held}")
+
+    def report_dropping(self, address: Address) -> None:
+        """Report that a full address drops messages, once until it has room again."""
+        if "full" not in address.warned:
+            address.warned |= {"full"}
+            self._report("address.full.dropping", address=address.name, bytes=address.size_bytes)
+
+    # -- what is held ----------------------------------------------------------------------------------------------
+
+    def charged(self, name: str) -> Address:
+        """The address to which messages of that name are charged while they are in memory; it may be deleted."""
+        address = self._addresses.get(name) or self.departed.get(name)
+        if address is None:
+            address = self.departed[name] = Address(0, name, frozenset(), self._settings(name))
+        return address
+
+    def charge(self, name: str, messages: list[Message], nbytes: int = -1) -> None:
+        """Count messages of an address as in memory; `nbytes`: their size, if it is known."""
+        size = nbytes if nbytes >= 0 else size_of(messages)
+        address = self._addresses.get(name) or self.charged(name)
+        address.size_bytes += size
+        address.size_messages += len(messages)
+        self.usage.bytes += size
+        self.usage.messages += len(messages)
+
+    def discharge(self, name: str, size: int, count: int) -> None:
+        """Count `count` messages of an address, of `size` bytes in all, as no longer in memory."""
+        self.usage.bytes -= size
+        self.usage.messages -= count
+        address = self.charged(name)
+        address.size_bytes -= size
+        address.size_messages -= count
+        if not address.size_messages:
+            self.departed.pop(name, None)
+        if self.blocking:
+            self.wake()
+
+    def recharge(self, message: Message, before: str, after: str) -> None:
+        """Charge a message in memory to the address `after` instead of `before`."""
+        self.charge(after, [message])
+        self.discharge(before, message.size, 1)
+
+    def take_over(self, address: Address) -> None:
+        """Charge to a new address what a deleted one of its name is still charged for."""
+        before = self.departed.pop(address.name, None)
+        if before is not None:
+            address.size_bytes, address.size_messages = before.size_bytes, before.size_messages
+            address.blocked = before.blocked
+            if self.blocking.pop(before, False) is None:
+                self.blocking[address] = None
+
+    def change_settings(self) -> None:
+        """Give all addresses the settings that hold now."""
+        for address in (*self._addresses.values(), *self.departed.values()):
+            address.settings = self._settings(address.name)
+            address.warned = frozenset()
+
+    # -- who waits -------------------------------------------------------------------------------------------------
+
+    def wait(self, address: Address | None, producer: Producer) -> bool:
+        """Whether a producer must stop sending to an address; it is then entered to be woken once there is room.
+
+        Without an address it sends to any, and only a full disk stops it.
+        """
+        disk = self.usage.disk
+        if address is None:
+            if disk.full:
+                disk.waiting[producer] = None
+            return disk.full
+        full = self._what_is_full(address, 0, 0)
+        if full is None or full is Full.PAGES:
+            return False
+        if _ADMISSIONS[full][address.settings.address_full_policy] is not Admission.BLOCK:
+            return False
+        if full is Full.STUCK:
+            self._report_stuck(address)
+        if not address.blocked and not disk.full:  # a full disk was reported already
+            self._report("address.full.blocking", address=address.name, bytes=address.size_bytes)
+        address.blocked[producer] = None
+        self.blocking[address] = None
+        return True
+
+    def _report_stuck(self, address: Address) -> None:
+        queue = _stuck_queue(self._bindings.targets(address))
+        if queue is not None and "unpageable" not in address.warned:
+            address.warned |= {"unpageable"}
+            self._report("address.full.unpageable", address=address.name, queue=queue.name)
+
+    def stop_waiting(self, producer: Producer) -> None:
+        """Forget a producer that has disconnected: it no longer waits for room."""
+        for address in self.blocking:
+            address.blocked.pop(producer, None)
+        self.usage.disk.waiting.pop(producer, None)
+
+    def wake(self) -> None:
+        """Let producers continue whose addresses have room again, now that messages have left them or the memory."""
+        if self.usage.disk.full or self.usage.memory_full:
+            return
+        waiting: dict[Producer, None] = {}
+        for address in [a for a in self.blocking if self.admit(a, 0, 0) is not Admission.BLOCK]:
+            del self.blocking[address]
+            waiting |= address.blocked
+            address.blocked = {}
+        self._continue(waiting)
+
+    def wake_for_disk(self) -> None:
+        """Let producers continue that waited for the disk."""
+        self.wake()
+        waiting, self.usage.disk.waiting = self.usage.disk.waiting, {}
+        self._continue(waiting)
+
+    def _continue(self, waiting: dict[Producer, None]) -> None:
+        """Unblock these producers, except those that also wait for another address."""
+        for address in self.blocking:
+            for producer in waiting.keys() & address.blocked.keys():
+                del waiting[producer]
+        for producer in waiting:
+            try:
+                producer.unblock()
+            except BaseException as error:
+                self._blame(producer.transport, error)

@@ -1,0 +1,93 @@
+"""Room: what becomes of messages, by what is full and by the address's policy."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.engine.model.message import RoutingType, size_of
+from broker.engine.model.settings import AddressSettings
+from broker.engine.queues.address import Address
+from broker.engine.queues.room import Admission, is_full
+from tests.broker.engine.engine_harness import Bench, Producing
+from tests.broker.engine.queues.parts import message
+
+ADDRESS = "a"
+POLICIES = ("PAGE", "BLOCK", "FAIL", "DROP")
+
+
+@pytest.mark.parametrize(
+    ("limits", "count", "full"),
+    [
+        ({}, 1000, False),
+        ({"max_size_messages": 3}, 2, False),
+        ({"max_size_messages": 3}, 3, True),
+        ({"max_size_messages": 0}, 0, True),
+        ({"max_size_bytes": 1000}, 2, False),
+        ({"max_size_bytes": 1000}, 4, True),
+        ({"max_size_bytes": -1, "max_size_messages": -1}, 1000, False),
+    ],
+)
+def test_full(limits: dict[str, int], count: int, full: bool) -> None:
+    address = Address(1, "a", {RoutingType.ANYCAST}, AddressSettings(**limits))  # type: ignore[arg-type]
+    messages = [message(n) for n in range(count)]
+    assert is_full(address, count, size_of(messages)) is full
+    address.size_messages, address.size_bytes = count, size_of(messages)
+    assert is_full(address) is full
+
+
+#: What is full, and what then becomes of messages under PAGE, BLOCK, FAIL and DROP, and of those that the broker moves.
+TABLE = {
+    "nothing": "OK OK OK OK OK",
+    "the address": "PAGE BLOCK FAIL DROP PAGE",
+    "the broker's memory": "PAGE BLOCK FAIL DROP PAGE",
+    "the address, and a queue cannot page": "BLOCK BLOCK FAIL DROP BLOCK",
+    "the disk": "BLOCK BLOCK FAIL DROP OK",
+    "the pages with FAIL": "FAIL OK OK OK OK",
+    "the pages with DROP": "DROP OK OK OK OK",
+    "the pages with FAIL, and the disk": "FAIL BLOCK FAIL DROP OK",
+    "the reject threshold": "OK FAIL OK OK OK",
+}
+
+
+def filled(full: str, policy: str) -> Bench:
+    """A broker in which that is full, and nothing else."""
+    settings: dict[str, object] = {"match": ADDRESS, "address-full-policy": policy}
+    if full.startswith("the address"):
+        settings["max-size-messages"] = 1
+    if full.startswith("the pages"):
+        settings |= {"page-limit-messages": 1, "page-full-policy": full.removeprefix("the pages with ")[:4]}
+    if full == "the reject threshold":
+        settings["max-size-bytes-reject-threshold"] = 1
+    bench = Bench(settings)
+    bench.sent(ADDRESS, b"1")
+    usage = bench.engine.usage
+    if full == "the broker's memory":
+        usage.bytes_max = usage.bytes
+    if full.endswith("the disk"):
+        usage.disk.full = True
+    if full.startswith("the pages"):
+        bench.engine.addresses[ADDRESS].paged_messages = 1
+    if full.endswith("cannot page"):
+        bench.change(ADDRESS, non_destructive=True)
+    return bench
+
+
+@pytest.mark.parametrize("full", TABLE)
+def test_the_table(full: str) -> None:
+    *by_policy, moved = TABLE[full].split()
+    for policy, expected in zip(POLICIES, by_policy, strict=True):
+        bench = filled(full, policy)
+        address, room = bench.engine.addresses[ADDRESS], bench.enter()._state.room
+        assert room.admit(address, 0, 0).name == expected, policy
+        assert room.wait(address, Producing()) is (expected == "BLOCK"), policy
+        targets = bench.engine._state.bindings.targets(address)
+        assert room.admit_moved(address, targets).name == moved, policy
+
+
+def test_a_limit_counts_the_messages_before() -> None:
+    bench = Bench({"match": ADDRESS, "max-size-messages": 3, "address-full-policy": "FAIL"})
+    bench.sent(ADDRESS, b"1")
+    address, room = bench.engine.addresses[ADDRESS], bench.enter()._state.room
+    assert [room.admit(address, count, 0) for count in (0, 1, 2)] == [Admission.OK, Admission.OK, Admission.FAIL]
+    assert room.fitting(address, [message(n) for n in range(5)]) == 2
+    assert room.admit_whole(address, [message(n) for n in range(5)]) is Admission.OK, "it begins below the limit"
