@@ -347,6 +347,12 @@ EVENTS: Final[dict[str, Event]] = {
         "Report the traceback in the line; retry the message with another client or version.",
         limited=True,
     ),
+    "move.address_full": Event(
+        "error",
+        "A dead or expired message stays on its queue: its target is full, and a queue there cannot page.",
+        "Let the consumers of the target catch up, or raise `max-size-bytes` of its address or `global-max-size`.",
+        limited=True,
+    ),
     "move.disk_full": Event(
         "error", "A dead or expired message stays on its queue: the journal has no room.", _JOURNAL_ROOM, limited=True
     ),

@@ -120,6 +120,10 @@ STAYS = {
         "They came from this very queue.",
         "Consume them here, or move them to a target: `bartleby queue move NAME TARGET`.",
     ),
+    "address-full": Text(
+        "Their destination is full, and one of its queues cannot page (last-value, non-destructive).",
+        "Let its consumers catch up, or raise the limit of its address, and repeat the command.",
+    ),
     "disk-full": Text("The journal has no room for them.", "Make room on the disk and repeat the command."),
     "gone": Text("They were named by id, but are not on the queue.", "Nothing: they have left it meanwhile."),
     "known": Text(

@@ -6,7 +6,8 @@ target address imposes (AMQ-6059 shows what happens otherwise).
 
 A move never loses the message.  If no queue at the target accepts it (a durable message: no durable queue), the broker
 creates a durable anycast queue with the target's name and reports it.  If even that queue cannot accept the message, or
-the journal has no room, the move is refused and the caller leaves the message where it is.
+the journal has no room, the move is refused and the caller leaves the message where it is.  At a full target moved
+messages wait on disk (`room`); the move is refused only if one of its queues cannot do that.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ from broker.engine.queues.address import Address, Targets
 from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import remove, report_no_room
+from broker.engine.queues.room import Admission
 from broker.engine.queues.state import State
 from broker.engine.routing import registry
 from store.record import RemovalReason
@@ -166,8 +168,9 @@ def keeps(state: State, name: str, message: Message) -> bool:
     if target is None:
         return True
     copy = copy_of(state, target, message, origin(message, ""))
-    if keepers(state.bindings.targets(target), copy) is not None:
-        return True
+    targets = keepers(state.bindings.targets(target), copy)
+    if targets is not None:
+        return state.room.admit_moved(target, targets) is not Admission.BLOCK
     queue = state.queues.get(name)
     return queue is None or (queue.address is target and keepers(([queue], []), copy) is not None)
 
@@ -218,6 +221,9 @@ def place_at(state: State, target: Address, message: Message, annotations: Annot
     copy = copy_of(state, target, message, annotations)
     targets = keepers(state.bindings.targets(target), copy) or _keep(state, target, message, copy)
     if targets is None:
+        return None
+    if state.room.admit_moved(target, targets) is Admission.BLOCK:
+        state.report("move.address_full", address=target.name, message=message.id)
         return None
     try:
         if copy.header.durable:

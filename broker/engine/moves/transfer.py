@@ -8,6 +8,7 @@ entry, and a message that cannot be moved stays as it is.  One of these words sa
                   filter refuses it
     onto-itself   retry: it came from this very queue
     disk-full     the journal has no room
+    address-full  their destination is full, and one of its queues cannot have messages on disk only
     gone          it was named and is not on the queue (any more)
     delivering    it was named and a consumer holds it
 
@@ -59,6 +60,7 @@ from broker.engine.queues import arrival
 from broker.engine.queues.paging import upkeep
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import in_steps, removal_bytes, remove
+from broker.engine.queues.room import Admission
 from broker.engine.queues.state import State
 from broker.engine.routing import destinations, registry
 from store.record import RemovalReason
@@ -70,6 +72,7 @@ NO_ORIGIN: Final = "no-origin"
 NO_QUEUE: Final = "no-queue"
 ONTO_ITSELF: Final = "onto-itself"
 DISK_FULL: Final = "disk-full"
+ADDRESS_FULL: Final = "address-full"
 GONE: Final = "gone"
 HELD: Final = "delivering"
 
@@ -397,6 +400,8 @@ def send(state: State, queue: Queue, step: MoveResult, wanted: list[Wanted], opt
             placed = _placed(state, queue, message, where, options)
             if placed is None:
                 refused = NO_QUEUE
+            elif state.room.admit_moved(placed.address, placed.targets) is Admission.BLOCK:
+                refused = ADDRESS_FULL
             else:
                 _take_out(state, queue, message)
                 moving.append(placed)

@@ -1,0 +1,156 @@
+"""Whatever verb brings messages, an address and the broker hold no more than their limits and what one tick reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.engine.moves.transfer import MessageRange
+from tests.broker.engine.engine_harness import Bench, Producing, section
+
+#: A megabyte in all: five times the limit of the pages, twenty times that of the others.
+MESSAGES = 1000
+BODY = bytes(1000)
+PAGE: dict[str, object] = {"address-full-policy": "PAGE", "max-size-bytes": 200_000, "max-read-page-bytes": 20_000}
+BLOCK: dict[str, object] = {"address-full-policy": "BLOCK", "max-size-bytes": 50_000}
+
+#: One tick brings ten messages here, and reads a chunk back.
+TICK = 15_000
+
+
+class Peak:
+    """The most that is in memory after a tick."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.bytes = 0
+        self.by_address: dict[str, int] = {}
+
+    def look(self) -> None:
+        """After a tick."""
+        self.bytes = max(self.bytes, self.bench.engine.usage.bytes)
+        for name, address in self.bench.engine.addresses.items():
+            self.by_address[name] = max(self.by_address.get(name, 0), address.size_bytes)
+
+
+def fill(bench: Bench, name: str, peak: Peak, **more: Any) -> int:
+    """Send up to all messages, ten a tick, until the producer has to wait; returns how many."""
+    producer = Producing()
+    for sent in range(0, MESSAGES, 10):
+        if producer.blocked:
+            return sent
+        send = bench.prepare(name, *[BODY] * 10, **more)
+        result = bench.engine.producers.publish([send], producer=producer)
+        producer.blocked = result.blocked
+        bench.run()
+        peak.look()
+    return MESSAGES
+
+
+def drain(bench: Bench, name: str) -> int:
+    """Consume all; returns how many there were."""
+    taker, taken = bench.take(name), 0
+    while taker.taken:
+        got, taker.taken = taker.taken, []
+        bench.ack(taker, *got)
+        taken += len(got)
+    return taken
+
+
+@pytest.mark.parametrize("policy", ["BLOCK", "PAGE", "FAIL", "DROP"])
+def test_dead_letters_wait_on_disk_whatever_the_policy(policy: str) -> None:
+    bench = Bench(
+        {"match": "q", "dead-letter-address": "DLQ", "max-delivery-attempts": 1, **PAGE},
+        {"match": "DLQ", **BLOCK, "address-full-policy": policy},
+        segment_bytes=1 << 20,
+    )
+    peak = Peak(bench)
+    assert fill(bench, "q", peak) == MESSAGES
+    taker = bench.take("q")
+    while taker.taken:
+        got, taker.taken = taker.taken[:10], taker.taken[10:]
+        bench.nack(taker, *got)
+        peak.look()
+    dead = bench.queue("DLQ")
+    assert dead.message_count == MESSAGES
+    assert peak.by_address["DLQ"] <= 50_000 + TICK
+    assert bench.engine.addresses["DLQ"].paged_bytes > 900_000
+    bench = bench.restart()
+    assert bench.engine.addresses["DLQ"].size_bytes <= 50_000
+    assert drain(bench, "DLQ") == MESSAGES
+    bench.check()
+
+
+def test_an_address_that_blocks_counts_what_was_moved_to_it_as_held() -> None:
+    bench = Bench({"match": "q", "dead-letter-address": "DLQ"}, {"match": "DLQ", **BLOCK})
+    fill(bench, "q", Peak(bench))
+    bench.declare("DLQ")
+    while bench.queue("q").message_count:
+        bench.enter().messages.move(bench.queue("q"), "DLQ", MessageRange(most=50))
+        bench.run()
+    producer = Producing()
+    for restart in (False, True):
+        if restart:
+            bench = bench.restart()
+        producer.blocked = bench.enter().producers.wait_for_room(bench.engine.addresses["DLQ"], producer)
+        assert producer.blocked
+    bench.purge("DLQ")
+    assert not _is_blocked(producer), "what was purged on disk makes room too"
+
+
+def _is_blocked(producer: Producing) -> bool:
+    return producer.blocked
+
+
+def test_moves_into_a_full_queue_that_cannot_page_are_refused_and_tried_again() -> None:
+    bench = Bench({"match": "q", "dead-letter-address": "DLQ", "max-delivery-attempts": 1}, {"match": "DLQ", **BLOCK})
+    peak = Peak(bench)
+    bench.declare("DLQ", non_destructive=True)
+    fill(bench, "q", peak)
+    taker = bench.take("q")
+    while taker.taken:
+        got, taker.taken = taker.taken[:10], taker.taken[10:]
+        bench.nack(taker, *got)
+        peak.look()
+    assert peak.by_address["DLQ"] <= 50_000 + TICK
+    assert bench.broker.reported("move.address_full")
+    assert bench.queue("q").message_count + bench.queue("DLQ").message_count == MESSAGES
+    step = bench.enter().messages.move(bench.queue("q"), "DLQ", MessageRange(most=50))
+    bench.run()
+    assert step.refused == {"address-full": 50}
+    bench.purge("DLQ")
+    bench.broker.advance(10_000)
+    bench.nack(taker, *taker.taken[:10])
+    assert bench.queue("DLQ").message_count == 10, "there is room again"
+    bench.check()
+
+
+@pytest.mark.parametrize("to", ["b", "c"])
+def test_a_producer_waits_for_each_address_that_its_diverts_reach(to: str) -> None:
+    """`c` is reached by way of `b`."""
+    bench = Bench(
+        {"match": "a", **PAGE},
+        {"match": to, **BLOCK},
+        diverts={"one": section("a", "b"), "two": section("b", "c")},
+    )
+    for name in ("a", "b", "c"):
+        bench.declare(name)
+    peak = Peak(bench)
+    assert fill(bench, "a", peak) < 100
+    assert peak.by_address[to] <= 50_000 + TICK
+    assert bench.bodies("a"), "its own queue has them too"
+    bench.check()
+
+
+def test_a_producer_that_waits_for_a_forwarding_address_continues_when_that_has_room() -> None:
+    bench = Bench({"match": "a", **PAGE}, {"match": "b", **BLOCK}, diverts={"one": section("a", "b")})
+    bench.declare("a")
+    bench.declare("b")
+    producer = Producing()
+    while not producer.blocked:
+        result = bench.enter().producers.publish([bench.prepare("a", BODY)], producer=producer)
+        producer.blocked = result.blocked
+        bench.run()
+    assert drain(bench, "b")
+    assert not _is_blocked(producer)
