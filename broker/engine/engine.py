@@ -121,9 +121,7 @@ class Engine:
         self.session_expiry = SessionExpiry(state)
         self.cleaner.copied.append(self.sessions.in_flight.copied)
         self.cleaner.forward += (self.sessions.forward, journal.rewrite_definitions, state.duplicates.copy_forward)
-        self.transactions = Transactions(
-            state, timeout=limits.transaction_timeout, bytes_max=limits.transaction_bytes_max
-        )
+        self.transactions = Transactions(state)
         self.watchers = Watchers(state, self.sessions, self.transactions)
         self.dead_letter_rules = self.watchers.dead_letter_rules
         self.producers = Producers(state)

@@ -110,7 +110,7 @@ class Consumers:
         """Settle a delivery as consumed; for a cumulative consumer, everything delivered before it as well.
 
         With `kept` it is the consumer's again if the transaction is rolled back.  Raises UnknownDelivery,
-        TransactionClosed.
+        TransactionClosed, TooLarge.
         """
         messages = self._settle(consumer, id, tx)
         if tx is not None:
@@ -147,7 +147,7 @@ class Consumers:
 
         If it cannot (its queue is on its own dead-letter address), it stays, and this consumer does not get it again.
 
-        `kept` as for `acknowledge`.  Raises UnknownDelivery, TransactionClosed.
+        `kept` as for `acknowledge`.  Raises UnknownDelivery, TransactionClosed, TooLarge.
         """
         messages = self._settle(consumer, id, tx)
         if tx is not None:
@@ -180,7 +180,7 @@ class Consumers:
     ) -> None:
         """Return a delivery (and, for a cumulative consumer, all before it) to its queue.
 
-        `kept` as for `acknowledge`.  Raises UnknownDelivery, TransactionClosed.
+        `kept` as for `acknowledge`.  Raises UnknownDelivery, TransactionClosed, TooLarge.
         """
         messages = self._settle(consumer, id, tx)
         if tx is not None:
@@ -221,11 +221,12 @@ class Consumers:
     def _settle(self, consumer: Consumer, id: int, tx: Transaction | None) -> list[Message]:
         if id not in consumer.unacked:
             raise UnknownDelivery(f"unknown message: {id} is not waiting for an acknowledgement by this subscription")
+        ids = consumer.up_to(id)
         if tx is not None:
-            tx.check_open()
+            tx.hold([consumer.unacked[each] for each in ids])
         self._state.mark = NO_WAY_BACK
         self._state.dirty[consumer.queue] = None
-        return consumer.settle(consumer.up_to(id))
+        return consumer.settle(ids)
 
     # -- closing ---------------------------------------------------------------------------------------------------
 

@@ -60,12 +60,15 @@ class Settlement:
 class Transaction:
     """An open transaction.  `deadline` is in ms since the epoch; `bytes` is the cost of its sends in memory.
 
-    `messages` are those of all sends, in order of arrival.
+    `settled_bytes` is that of the deliveries that it settles: no longer their consumer's, whose credit returns at once,
+    they stay in memory until the end.  `messages` are those of all sends, in order of arrival.
     """
 
     deadline: int
     bytes_max: int
+    settled_bytes_max: int
     bytes: int = field(init=False, default=0)
+    settled_bytes: int = field(init=False, default=0)
     closed: bool = field(init=False, default=False)
     sends: list[Send] = field(init=False, default_factory=list)
     messages: list[Message] = field(init=False, default_factory=list)
@@ -86,6 +89,19 @@ class Transaction:
         self.sends += sends
         self.messages += messages
 
+    def hold(self, messages: list[Message]) -> None:
+        """Count deliveries that are about to be settled in it; a single message is never too large.
+
+        Raises TransactionClosed, and TooLarge beyond its limit.
+        """
+        self.check_open()
+        size = size_of(messages)
+        if self.settled_bytes + size > self.settled_bytes_max and (self.settled_bytes or len(messages) > 1):
+            raise TooLarge(
+                f"the transaction acknowledges more than {self.settled_bytes_max} bytes: commit in smaller parts"
+            )
+        self.settled_bytes += size
+
     def acknowledge(self, consumer: Consumer, messages: list[Message], *, kept: bool) -> None:
         """Add deliveries that were consumed.  A run of them is one settlement, however many calls it took."""
         last = self.settlements[-1] if self.settlements else None
@@ -96,12 +112,10 @@ class Transaction:
 
 
 class Transactions:
-    """The open transactions.  A transaction lives for `timeout` ms, and its sends cost at most `bytes_max`."""
+    """The open transactions, each with the time-out and the limits in bytes that `Limits` sets."""
 
-    def __init__(self, state: State, *, timeout: int, bytes_max: int) -> None:
+    def __init__(self, state: State) -> None:
         self._state = state
-        self._timeout = timeout
-        self._bytes_max = bytes_max
         self._open: dict[Transaction, None] = {}
 
     def __len__(self) -> int:
@@ -109,7 +123,9 @@ class Transactions:
 
     def begin(self) -> Transaction:
         """Open a transaction."""
-        transaction = Transaction(self._state.now + self._timeout, self._bytes_max)
+        limits = self._state.limits
+        deadline = self._state.now + limits.transaction_timeout
+        transaction = Transaction(deadline, limits.transaction_bytes_max, limits.transaction_acknowledged_bytes_max)
         self._open[transaction] = None
         return transaction
 

@@ -13,7 +13,7 @@ from itertools import chain, islice
 from typing import Final
 
 from broker.engine import Consumer, DeliveryOutcome, SubscribeRequest, Unreadable, redelivery
-from broker.engine.model.errors import EngineError, UnknownDelivery
+from broker.engine.model.errors import EngineError, TooLarge, TransactionClosed, UnknownDelivery
 from broker.engine.model.message import Message, size_of
 from broker.sessions.amqp import outcomes
 from broker.sessions.amqp.large import LargeOut, begin_large
@@ -213,14 +213,16 @@ class OutgoingLink:
         """Add outcomes to a transaction, which apply when it commits."""
         engine, consumer, tx = self._owner.engine, self.attached, self._owner.transaction(state.txn_id)
         outcome = state.outcome if isinstance(state.outcome, OUTCOMES) else self._default
-        if tx.transaction.closed:  # it has timed out, and its discharge will fail
+        try:
+            outcomes.apply(engine, consumer, outcome, ids, tx.transaction, kept=not event.settled)
+        except (TransactionClosed, TooLarge) as refusal:  # it has timed out or is full: its discharge will fail
+            tx.refuse(refusal)
             if event.settled:
                 for id in ids:
                     if id in consumer.unacked:
                         engine.consumers.give_back(consumer, id, redelivery.ROLLBACK)
                 self.more_room()
             return
-        outcomes.apply(engine, consumer, outcome, ids, tx.transaction, kept=not event.settled)
         if not event.settled:
             tx.unsettled.append((self.link.session, following(event.first, len(event.contexts)), outcome))
 

@@ -40,6 +40,11 @@ class OpenTransaction:
     unsettled: list[tuple[Channel, Sequence[int], Outcome]] = field(default_factory=list)
     postings: set[object] = field(default_factory=set)
 
+    def refuse(self, error: EngineError) -> None:
+        """Refuse to commit, as a part of it was refused."""
+        if self.refused is None:
+            self.refused = rollback_only(Error(condition(error), str(error)))
+
     def let_only_roll_back(self) -> None:
         """Refuse to commit: a message or an outcome of it is lost."""
         if self.refused is None:

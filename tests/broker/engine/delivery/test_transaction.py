@@ -128,6 +128,55 @@ def test_the_limit_in_bytes() -> None:
     assert len(bench.bodies("a")) == 2
 
 
+def test_the_limit_of_what_it_acknowledges() -> None:
+    limits = small().limits.model_copy(update={"transaction_acknowledged_bytes_max": 3000})
+    bench = Bench(limits=limits)
+    sent = bench.sent("a", *[bytes(1000)] * 10)
+    each = sent[0].size
+    taker = bench.take("a", window=2000)
+    tx = bench.begin()
+    for message in taker.taken[:2]:
+        bench.ack(taker, message, tx=tx)
+    assert tx.settled_bytes == 2 * each
+    with pytest.raises(TooLarge, match="3000 bytes"):
+        bench.ack(taker, taker.taken[2], tx=tx)
+    with pytest.raises(TooLarge):
+        bench.nack(taker, taker.taken[2], tx=tx)
+    assert tx.settled_bytes == 2 * each
+    assert taker.taken[2].id in taker.consumer.unacked, "it is the consumer's still"
+    assert len(taker.taken) < 6, "the rest of the queue waits"
+    bench.commit(tx)
+    assert bench.queue("a").message_count == 8
+    tx = bench.begin()
+    bench.sent("b", bytes(5000))
+    large = bench.take("b")
+    bench.ack(large, *large.taken, tx=tx)
+    bench.commit(tx)
+    assert not bench.queue("b").message_count, "a single message is never too large"
+    bench.check()
+
+
+def test_what_it_acknowledges_pulls_no_more_from_disk_than_its_limit() -> None:
+    limits = small().limits.model_copy(update={"transaction_acknowledged_bytes_max": 100_000})
+    paging = {"match": "a", "address-full-policy": "PAGE", "max-size-bytes": 50_000, "max-read-page-bytes": 20_000}
+    bench = Bench(paging, limits=limits, segment_bytes=1 << 20)
+    for _ in range(100):
+        bench.sent("a", *[bytes(1000)] * 10)
+    taker, tx, most = bench.take("a", window=10_000), bench.begin(), 0
+    acknowledged = 0
+    while tx.settled_bytes + taker.taken[0].size <= 100_000:
+        bench.ack(taker, taker.taken.pop(0), tx=tx)
+        most = max(most, bench.engine.usage.bytes)
+        acknowledged += 1
+    assert acknowledged > 50
+    with pytest.raises(TooLarge):
+        bench.ack(taker, taker.taken[0], tx=tx)
+    assert most <= 100_000 + 50_000 + 20_000
+    bench.roll_back(tx)
+    assert bench.queue("a").message_count == 1000
+    bench.check()
+
+
 def test_a_refused_commit_can_be_rolled_back_as_if_nothing_had_been() -> None:
     bench = Bench({"match": "full", "max-size-messages": 1, "address-full-policy": "FAIL"})
     bench.sent("full", b"0")

@@ -325,3 +325,23 @@ def test_an_outcome_in_one_that_took_too_long(
     if not settled:
         client.settle(delivery)
         assert held(broker, "a") == [], "its receiver still had it"
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_one_that_acknowledges_too_much_is_rolled_back_and_says_why(settled: bool) -> None:
+    limits = small().limits.model_copy(update={"transaction_acknowledged_bytes_max": 1024})
+    broker = SimBroker(small(limits=limits))
+    client = AmqpSim(broker)
+    to = client.sender("a", "queue")
+    for _ in range(5):
+        client.send(to, message("x" * 300))
+    client.receiver("a", credit=5)
+    deliveries = client.take()
+    coordinator = client.coordinator()
+    tx = client.declare(coordinator)
+    for delivery in deliveries:
+        client.settle(delivery, tx=tx, settled=settled)
+    error = rejection(client.discharge(coordinator, tx))
+    assert error.condition == "amqp:transaction:rollback"
+    assert "the transaction acknowledges more than 1024 bytes" in str(error.description)
+    assert len(held(broker, "a")) == 5

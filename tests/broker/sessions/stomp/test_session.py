@@ -307,6 +307,21 @@ def test_limits_of_transactions() -> None:
     assert client.take("ERROR")[0].headers["message"] == "too many transactions"
 
 
+def test_a_transaction_that_acknowledges_too_much_ends_the_connection_and_says_why() -> None:
+    limits = small().limits.model_copy(update={"transaction_acknowledged_bytes_max": 1024})
+    broker = SimBroker(small(limits=limits))
+    client = broker.connect()
+    for _ in range(5):
+        client.confirmed("/queue/a", bytes(300))
+    client.do("SUBSCRIBE", {"destination": "/queue/a", "id": "1", "ack": "client-individual"})
+    client.do("BEGIN", {"transaction": "t"})
+    for delivery in client.take("MESSAGE"):
+        client.do("ACK", {"id": delivery.headers["ack"], "transaction": "t"})
+    [error] = client.take("ERROR")
+    assert "acknowledges more than 1024 bytes" in error.headers["message"] + error.body.decode()
+    assert broker.engine.queue("a").message_count == 5
+
+
 # -- ends --------------------------------------------------------------------------------------------------------------
 
 
