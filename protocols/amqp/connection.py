@@ -270,7 +270,7 @@ class AmqpConnection:
     def _on_open(self, peer: Open, channel: int, events: list[Event]) -> None:
         self._move("R:OPEN")
         if channel:
-            raise connection_error(NOT_ALLOWED, f"open comes on channel 0, not {channel}.")
+            raise connection_error(FRAMING_ERROR, f"open comes on channel 0, not {channel}.")  # 2.4.1, 2.7.1
         if peer.max_frame_size < MIN_MAX_FRAME_BYTES:
             text = f"open: max-frame-size is at least {MIN_MAX_FRAME_BYTES}, not {peer.max_frame_size}."
             raise connection_error(INVALID_FIELD, text)

@@ -216,14 +216,21 @@ class Channel:
         self.next_incoming_delivery = add(self.next_incoming_delivery, count)
         self.received(count)
 
+    def settle(self, first: int, length: int) -> list[Run[Link]]:
+        """Remove and return the received deliveries among the `length` ids from `first` on: their tags are free."""
+        runs = self.incoming.take(first, length)
+        for run in runs:
+            run.owner.tags.difference_update(run.contexts)
+        return runs
+
     def apply(
         self, role: bool, ranges: list[Range], settled: bool, state: DeliveryState | None, events: list[Event]
     ) -> None:
         """Apply the state that the peer, in this role, has set for ranges of deliveries; settled ones are skipped."""
         unsettled = self.outgoing if role is RECEIVER else self.incoming
+        remove = self.outgoing.take if role is RECEIVER else self.settle
         for first, length in ranges:
-            runs: list[Run[Link]]
-            runs = unsettled.take(first, length) if settled else unsettled.look(first, length)
+            runs = remove(first, length) if settled else unsettled.look(first, length)
             events += [Dispositions(run.owner, run.first, run.contexts, state, settled) for run in runs]
         if role is RECEIVER and isinstance(state, TransactionalState) and self._is_late(ranges):
             events.append(Withdrawn(self, state))
@@ -238,8 +245,10 @@ class Channel:
         """Send DISPOSITION: our state of the deliveries from `first` to `last`; `role` is ours."""
         if not self.sends:
             return
-        if settled:
-            (self.incoming if role is RECEIVER else self.outgoing).remove(first, span(first, last))
+        if settled and role is RECEIVER:
+            self.settle(first, span(first, last))
+        elif settled:
+            self.outgoing.remove(first, span(first, last))
         frame = disposition_frame(self.channel, role, first, last, settled=settled, state=state)
         if len(frame) > self.transport.frame_bytes_max:
             frame = disposition_frame(self.channel, role, first, last, settled=settled, state=_brief(state))
@@ -284,6 +293,7 @@ class Link(ABC):
         self.available = 0
         self.drain = False
         self.owes_flow = False  # the peer asked for our state before we had attached
+        self.tags: set[object] = set()  # of unsettled deliveries that we receive: no two may be equal (2.6.12)
 
     @property
     def reads(self) -> bool:

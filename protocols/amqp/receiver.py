@@ -8,6 +8,7 @@ from typing import Final
 from protocols.amqp.errors import (
     INVALID_FIELD,
     MESSAGE_SIZE_EXCEEDED,
+    NOT_ALLOWED,
     NOT_IMPLEMENTED,
     RESOURCE_LIMIT_EXCEEDED,
     TRANSFER_LIMIT_EXCEEDED,
@@ -206,6 +207,8 @@ class Receiver(Link):
             raise link_error(NOT_IMPLEMENTED, text)
         if not self._granted:
             raise link_error(TRANSFER_LIMIT_EXCEEDED, f"transfer: the link {shown(self.name)} has no credit.")
+        if not transfer.settled and tag in self.tags:
+            raise link_error(NOT_ALLOWED, f"transfer: an unsettled delivery has the delivery-tag {tag.hex()} already.")
         second = transfer.rcv_settle_mode == ReceiverSettleMode.SECOND
         if second and not self.second and not transfer.settled:
             raise link_error(INVALID_FIELD, "transfer: the link was attached with the receiver settling first.")
@@ -217,6 +220,7 @@ class Receiver(Link):
         session.next_incoming_delivery = add(delivery_id, 1)
         self.count(1)
         if not transfer.settled:
+            self.tags.add(tag)
             session.incoming.add(self, delivery_id, [tag])
 
     def _continue(self, transfer: Transfer) -> None:
@@ -254,7 +258,7 @@ class Receiver(Link):
         last = self._progress is DeliveryState.RECEIVED
         if last:
             if self._settled and not first.settled:
-                session.incoming.remove(first.delivery_id, 1)
+                session.settle(first.delivery_id, 1)
             session.transport.held = True
         if payload or last:
             id, tag = first.delivery_id, first.delivery_tag or b""
@@ -288,14 +292,14 @@ class Receiver(Link):
         assert first.delivery_id is not None
         assert first.delivery_tag is not None
         if self._settled and not first.settled:
-            self.session.incoming.remove(first.delivery_id, 1)
+            self.session.settle(first.delivery_id, 1)
         ids, tags, payloads = [first.delivery_id], [first.delivery_tag], [payload]
         events.append(Transfers(self, ids, tags, payloads, self._settled, first.state, self._second()))
         self.clear()
 
     def _abort(self, events: list[Event]) -> None:
         assert self._first.delivery_id is not None
-        self.session.incoming.remove(self._first.delivery_id, 1)
+        self.session.settle(self._first.delivery_id, 1)
         events.append(Aborted(self))
         self.clear()
 

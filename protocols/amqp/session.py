@@ -228,6 +228,7 @@ class Session(Channel):
             link.owes_flow = True
 
     def _update_window(self, flow: Flow, events: list[Event]) -> None:
+        self.next_incoming_id = flow.next_outgoing_id  # the peer's word counts (2.5.6)
         before = 0 if self.waiting else self.remote_incoming_window
         sent = self.next_outgoing_id  # all frames so far, as we number from 0
         if flow.next_incoming_id is not None:

@@ -66,9 +66,7 @@ def read_lanes(shapes: Mapping[bytes, FrameTemplate], buffer: bytes, at: int, ev
     tracks: dict[bytes, _Track] = {}
     owners: list[Receiver] = []
     all_tags: list[bytes] = []
-    delivery_id = session.next_incoming_delivery
-    end = len(buffer)
-    count = 0
+    delivery_id, end, count = session.next_incoming_delivery, len(buffer), 0
     while count < limit:
         key = buffer[at + 4 : at + width]
         track = tracks.get(key)
@@ -98,12 +96,16 @@ def read_lanes(shapes: Mapping[bytes, FrameTemplate], buffer: bytes, at: int, ev
             or stop > end
         ):
             break
+        if not settled:
+            tags = template.link.tags
+            if tag in tags:
+                break
+            tags.add(tag)
+            owners.append(template.link)
+            all_tags.append(tag)
         lane.ids.append(id)
         lane.tags.append(tag)
         lane.payloads.append(buffer[at + nbytes : stop])
-        if not settled:
-            owners.append(template.link)
-            all_tags.append(tag)
         delivery_id = (delivery_id + 1) & MASK
         count += 1
         at = stop

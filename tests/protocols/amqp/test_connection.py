@@ -286,7 +286,7 @@ def test_the_least_frame_size(nbytes: int) -> None:
 
 def test_open_comes_on_channel_0_and_first() -> None:
     for raw, condition in (
-        (frames(Open("c"), channel=1), NOT_ALLOWED),
+        (frames(Open("c"), channel=1), FRAMING_ERROR),
         (frames(BEGIN), ILLEGAL_STATE),
         (frames(Close()), ILLEGAL_STATE),
         (frames(End()), NOT_ALLOWED),

@@ -373,6 +373,16 @@ def test_echo_of_the_session() -> None:
     assert codec.data_to_send() == frames(Flow(FIRST_ID, session.limits.incoming_window, 0, 0x7FFF_FFFF))
 
 
+@pytest.mark.parametrize("ahead", [0, 3, 100])
+def test_the_peer_says_which_transfer_comes_next(ahead: int) -> None:
+    """Its next-outgoing-id counts, whatever we have counted (2.5.6)."""
+    codec, session = server_with_session()
+    stated = (FIRST_ID + ahead) & 0xFFFF_FFFF
+    assert receive(codec, frames(Flow(0, 9, stated, 9, echo=True))) == []
+    assert session.next_incoming_id == stated
+    assert codec.data_to_send() == frames(Flow(stated, session.limits.incoming_window, 0, 0x7FFF_FFFF))
+
+
 def test_a_receiver_that_does_not_know_the_count() -> None:
     pair = opened()
     link = begun(pair)[0].new_receiver("l")
@@ -422,7 +432,7 @@ def test_what_comes_after_our_detach_is_discarded_but_counted() -> None:
     raw = frame(0, Transfer(0, FIRST_ID, b"t", 0, more=True).encode() + b"x")
     raw += frame(0, Transfer(0, FIRST_ID, more=False).encode() + b"x")
     raw += frame(0, Transfer(0, FIRST_ID + 1, b"u", 0).encode() + b"x")
-    raw += frames(Flow(0, 9, 0, 9, 0, 0, 5))
+    raw += frames(Flow(0, 9, (FIRST_ID + 3) & MASK, 9, 0, 0, 5))
     assert receive(codec, raw) == []
     assert session.next_incoming_delivery == 0
     assert session.next_incoming_id == (FIRST_ID + 3) & MASK

@@ -8,11 +8,11 @@ from random import Random
 import pytest
 
 from protocols.amqp.connection import AmqpConnection
-from protocols.amqp.errors import INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, TRANSFER_LIMIT_EXCEEDED
+from protocols.amqp.errors import INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, NOT_ALLOWED, TRANSFER_LIMIT_EXCEEDED
 from protocols.amqp.events import Began, Event, LinkFailed, SessionFailed, Transfers
 from protocols.amqp.frames import frame
 from protocols.amqp.limits import Limits
-from protocols.amqp.performatives import SENDER, Begin, Detach, Disposition, TransactionalState, Transfer
+from protocols.amqp.performatives import RECEIVER, SENDER, Begin, Detach, Disposition, TransactionalState, Transfer
 from protocols.amqp.receiver import Receiver
 from protocols.amqp.serial import add
 from tests.protocols.amqp.deliveries import told, transfer
@@ -45,8 +45,8 @@ CLIENTS: dict[str, tuple[bool, str, Callable[[int], bytes], bytes]] = {
     "Qpid JMS": (False, "small", lambda n: n.to_bytes(1 if n < 256 else 2), b"\x43\x42\x40\x40\x40\x40\x40\x41"),
     "go-amqp": (True, "small", lambda n: n.to_bytes(8), b"\x43"),
     ".NET": (False, "wide", lambda n: n.to_bytes(4), b"\x43\x42"),
-    "no format": (False, "wide", lambda n: b"", b""),
-    "tags of any length": (False, "wide", lambda n: bytes(n * 7 % 33), b"\x43"),
+    "no format": (False, "wide", lambda n: n.to_bytes(2), b""),
+    "tags of any length": (False, "wide", lambda n: bytes(n * 7 % 31) + n.to_bytes(2), b"\x43"),
 }
 
 
@@ -97,10 +97,11 @@ def two_links(credit: int = 1000, limits: Limits | None = None) -> tuple[AmqpCon
 
 def in_turns(count: int, first: int = 1000, **fields: object) -> bytes:
     """Transfers that alternate between two links."""
-    return b"".join(
-        frame(0, Transfer(7 * (at % 2), add(first, at), b"%04d" % at, 0, **fields).encode() + b"%d" % at)  # type: ignore[arg-type]
-        for at in range(count)
-    )
+    bodies = [Transfer(7 * (at % 2), add(first, at), b"%04d" % (add(first, at) % 10_000), 0) for at in range(count)]
+    for body in bodies:
+        for name, value in fields.items():
+            setattr(body, name, value)
+    return b"".join(frame(0, body.encode() + b"%d" % at) for at, body in enumerate(bodies))
 
 
 @pytest.mark.parametrize("first", [1000, 0xFFFF_FFF0])
@@ -113,7 +114,9 @@ def test_runs_on_several_links(first: int, settled: bool) -> None:
         mine = [event for event in events if event.link is its]
         assert [id for event in mine for id in event.ids] == [add(first, at) for at in range(number, 500, 2)]
         assert [payload for event in mine for payload in event.payloads] == [b"%d" % at for at in range(number, 500, 2)]
-        assert [tag for event in mine for tag in event.tags] == [b"%04d" % at for at in range(number, 500, 2)]
+        assert [tag for event in mine for tag in event.tags] == [
+            b"%04d" % (add(first, at) % 10_000) for at in range(number, 500, 2)
+        ]
         assert its.delivery_count == 250
         held = [run for run in link.session.incoming.look(first, 500) if run.owner is its]
         assert [tag for run in held for tag in run.contexts] == ([] if settled else [t for e in mine for t in e.tags])
@@ -151,7 +154,7 @@ def test_a_run_has_the_deliveries_of_one_session() -> None:
     begun = only(receive(codec, frames(Begin(None, 0, 2048, 5), channel=1)), Began).session
     begun.send_begin()
     other = another_receiver(codec, 0, 100, channel=1)
-    raw = [frame(at % 2, Transfer(0, 1000 + at - (at > 1), b"t", 0).encode()) for at in range(4)]
+    raw = [frame(at % 2, Transfer(0, 1000 + at - (at > 1), b"%d" % at, 0).encode()) for at in range(4)]
     receive(codec, raw[0] + raw[1])  # learned: 1000 and 1001
     assert [event.ids for event in of(receive(codec, raw[2] + raw[3]), Transfers)] == [[1001], [1002]]
     assert [its.session.next_incoming_delivery for its in (link, other)] == [1002, 1003]
@@ -162,7 +165,7 @@ def test_a_run_has_the_deliveries_of_one_session() -> None:
 def test_a_frame_of_a_run_that_is_shorter_than_its_transfer(size: int) -> None:
     codec, _ = client_link()
     receive(codec, in_turns(1))
-    whole = frame(0, Transfer(0, 1001, b"0001", 0).encode())
+    whole = frame(0, Transfer(0, 1001, b"1001", 0).encode())
     assert size < len(whole)
     assert receive(codec, size.to_bytes(4) + whole[4:]) == []
     assert codec.error is not None
@@ -171,7 +174,7 @@ def test_a_frame_of_a_run_that_is_shorter_than_its_transfer(size: int) -> None:
 def test_a_frame_of_a_run_that_is_too_large() -> None:
     codec, link = receiving_server(Limits(message_bytes_max=100))
     sizes = (1, 100, 101)
-    raw = [frame(0, Transfer(0, 1000 + at, b"t", 0).encode() + bytes(size)) for at, size in enumerate(sizes)]
+    raw = [frame(0, Transfer(0, 1000 + at, b"%d" % at, 0).encode() + bytes(size)) for at, size in enumerate(sizes)]
     events = receive(codec, b"".join(raw))
     assert [payload for _, _, payload in told(events)] == [bytes(1), bytes(100)]
     [failed] = of(events, LinkFailed)
@@ -195,7 +198,10 @@ def test_a_link_of_another_order_runs_on_beside_those_that_take_turns() -> None:
     other.order, third.order = "a", "b"
     handles = [0, 8, 0, 8, 7, 8, 7, 8, 0, 8]
     for first in (1000, 1010):
-        raw = [frame(0, Transfer(handle, first + at, b"t", 0).encode()) for at, handle in enumerate(handles)]
+        raw = [
+            frame(0, Transfer(handle, first + at, b"%d" % (first + at), 0).encode())
+            for at, handle in enumerate(handles)
+        ]
         events = of(receive(codec, b"".join(raw)), Transfers)
     told = [(event.link, [id - 1010 for id in event.ids]) for event in events]
     assert told == [(link, [0, 2]), (third, [1, 3]), (other, [4, 6]), (third, [5, 7]), (link, [8]), (third, [9])]
@@ -205,11 +211,14 @@ def test_frames_of_several_shapes_are_one_run_of_their_link() -> None:
     """The length of tags and ids is part of a shape, and changes on the way."""
     codec, link, _ = two_links()
     lengths = [1, 2] * 20
-    raw = [frame(0, Transfer(0, 1000 + at, b"t" * size, 0).encode() + b"x") for at, size in enumerate(lengths)]
+    raw = [
+        frame(0, Transfer(0, 1000 + at, b"%02d" % at + b"t" * size, 0).encode() + b"x")
+        for at, size in enumerate(lengths)
+    ]
     receive(codec, raw[0] + raw[1])
     [event] = of(receive(codec, b"".join(raw[2:])), Transfers)
     assert event.ids == list(range(1002, 1040))
-    assert [len(tag) for tag in event.tags] == lengths[2:]
+    assert [tag.count(b"t") for tag in event.tags] == lengths[2:]
     assert event.link is link
 
 
@@ -224,7 +233,10 @@ def test_runs_of_links_end_with_the_room_for_unsettled_deliveries() -> None:
 def test_many_shapes_are_not_kept() -> None:
     codec, _ = client_link()
     raw = b"".join(
-        [frame(0, Transfer(0, 1000 + at, b"t", 0, state=TransactionalState(bytes(at))).encode()) for at in range(600)]
+        [
+            frame(0, Transfer(0, 1000 + at, b"%03d" % at, 0, state=TransactionalState(bytes(at))).encode())
+            for at in range(600)
+        ]
     )
     assert sum(len(event.tags) for event in of(receive(codec, raw), Transfers)) == 600
     assert 0 < len(codec._channels._shapes) <= 256
@@ -233,7 +245,7 @@ def test_many_shapes_are_not_kept() -> None:
 def unusual(number: int, **change: bytes) -> bytes:
     """A transfer with a part of it in a legal encoding that no client uses."""
     part = {"doff": b"\2", "extended": b"", "descriptor": b"\x53\x14", "id": b"\x70" + number.to_bytes(4)} | change
-    tag = change.get("tag", b"\xa0\1t")
+    tag = change.get("tag", b"\xa0\2") + number.to_bytes(2)
     fields = b"\x43" + part["id"] + tag + b"\x43"
     body = b"\0" + part["descriptor"] + b"\xc0%c\4" % (len(fields) + 1) + fields + b"payload"
     rest = part["doff"] + b"\0\0\0" + part["extended"] + body
@@ -245,7 +257,7 @@ def unusual(number: int, **change: bytes) -> bytes:
     [
         {"descriptor": b"\x80\0\0\0\0\0\0\0\x14"},
         {"descriptor": b"\xa3\x12amqp:transfer:list"},
-        {"tag": b"\xb0\0\0\0\1t"},
+        {"tag": b"\xb0\0\0\0\2"},
         {"doff": b"\3", "extended": b"\0\x53\x14\xc0"},
         {"doff": b"\4", "extended": b"\0\x53\x14\xd0\xff\xff\xff\xff"},
     ],
@@ -255,7 +267,7 @@ def test_encodings_that_are_no_shape(change: dict[str, bytes]) -> None:
     raw = b"".join([unusual(at, **change) for at in range(500, 510)])
     events = of(receive(codec, raw), Transfers)
     assert [(event.ids, event.tags, event.payloads) for event in events] == [
-        ([at], [b"t"], [b"payload"]) for at in range(500, 510)
+        ([at], [at.to_bytes(2)], [b"payload"]) for at in range(500, 510)
     ]
     assert codec._channels._shapes == {}
 
@@ -271,7 +283,9 @@ def test_the_id_0_is_no_shape() -> None:
 def test_a_transactions_state_is_part_of_the_shape() -> None:
     codec, _ = client_link()
     states = [None, TransactionalState(b"1"), TransactionalState(b"2")]
-    raw = b"".join(frame(0, Transfer(0, 1000 + at, b"t", 0, state=states[at // 10]).encode()) for at in range(30))
+    raw = b"".join(
+        frame(0, Transfer(0, 1000 + at, b"%02d" % at, 0, state=states[at // 10]).encode()) for at in range(30)
+    )
     events = of(receive(codec, raw), Transfers)
     assert [(event.state, sum(len(e.tags) for e in events if e.state == event.state)) for event in events[::2]] == [
         (state, 10) for state in states
@@ -336,11 +350,53 @@ def test_a_run_and_other_frames_between() -> None:
 
 def test_ids_wrap_around() -> None:
     codec, link = receiving_server()
-    raw = b"".join([frame(0, Transfer(0, add(FIRST_ID, at), b"t", 0).encode() + b"x") for at in range(20)])
+    raw = b"".join([frame(0, Transfer(0, add(FIRST_ID, at), b"%02d" % at, 0).encode() + b"x") for at in range(20)])
     wide = b"".join(
-        [encoded(add(FIRST_ID, at), b"t", b"x", wide_list=False, ids="wide", tail=b"\x43") for at in range(20)]
+        [encoded(add(FIRST_ID, at), b"%02d" % at, b"x", wide_list=False, ids="wide", tail=b"\x43") for at in range(20)]
     )
     for stream in raw, wide:
         codec, link = receiving_server()
         assert [number for number, _, _ in told(receive(codec, stream))] == list(range(20))
         assert link.session.next_incoming_delivery == 18
+
+
+@pytest.mark.parametrize("apart", [1, 2, 300])
+@pytest.mark.parametrize("known", [False, True], ids=["decoded", "in a run"])
+def test_an_unsettled_delivery_keeps_its_tag_to_itself(apart: int, known: bool) -> None:
+    """Two deliveries of one tag could not be told apart when they are settled or resumed (part 2, 2.6.12)."""
+    codec, link = client_link()
+    if known:
+        receive(codec, frame(0, Transfer(0, 999, b"999", 0).encode()))
+    first = 1000
+    tags = [b"%03d" % at for at in range(apart)]
+    raw = [frame(0, Transfer(0, first + at, tag, 0).encode()) for at, tag in enumerate([*tags, tags[0]])]
+    events = receive(codec, b"".join(raw))
+    assert [tag for event in of(events, Transfers) for tag in event.tags] == tags
+    [failed] = of(events, LinkFailed)
+    assert (failed.link, failed.error.condition) == (link, NOT_ALLOWED)
+    assert failed.error.description == "transfer: an unsettled delivery has the delivery-tag 303030 already."
+
+
+@pytest.mark.parametrize("role", [RECEIVER, SENDER], ids=["we settle", "the peer settles"])
+def test_a_settled_delivery_frees_its_tag(role: bool) -> None:
+    codec, link = client_link()
+    for first in range(1000, 1050, 10):
+        raw = [frame(0, Transfer(0, first + at, b"%d" % at, 0).encode()) for at in range(10)]
+        assert sum(len(event.ids) for event in of(receive(codec, b"".join(raw)), Transfers)) == 10
+        assert len(link.tags) == 10
+        if role is RECEIVER:
+            link.session.send_disposition(RECEIVER, first, first + 9)
+        else:
+            receive(codec, frames(Disposition(SENDER, first, first + 9, settled=True)))
+        assert link.tags == set()
+
+
+def test_tags_of_settled_and_aborted_deliveries_and_of_other_links() -> None:
+    codec, link, other = two_links()
+    deliveries: list[dict[str, object]] = [{"settled": True}, {"settled": True}, {"aborted": True}, {}]
+    raw = [frame(0, Transfer(0, 1000 + at, b"t", 0, **each).encode()) for at, each in enumerate(deliveries)]  # type: ignore[arg-type]
+    raw.append(frame(0, Transfer(7, 1004, b"t", 0).encode()))
+    events = receive(codec, b"".join(raw))
+    assert [id for event in of(events, Transfers) for id in event.ids] == [1000, 1001, 1003, 1004]
+    assert of(events, LinkFailed) == []
+    assert (link.tags, other.tags) == ({b"t"}, {b"t"})
