@@ -45,7 +45,7 @@ from broker.engine.operators.administration import NewQueue
 from broker.engine.operators.connections import Connected
 from broker.engine.operators.disk import DiskWatch
 from broker.engine.publish.publish import Producers
-from broker.engine.publish.send import Refusal, Send
+from broker.engine.publish.send import PublishResult, Refusal, Send
 from broker.engine.queues.address import Address, Producer
 from broker.engine.queues.bodies import (
     PENDING_BYTES_LOW,
@@ -127,6 +127,7 @@ __all__ = [
     "Outcomes",
     "Producer",
     "Producers",
+    "PublishResult",
     "Queue",
     "QueueQuotas",
     "Refusal",

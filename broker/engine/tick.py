@@ -93,8 +93,6 @@ class Ticks:
         more = False
         if _is_due(state.schedule.next_due(), state.now):
             more = redelivery.release_due(state, DUE_PER_TICK_MAX)
-        if _is_due(state.paged_schedule.next_due(), state.now):
-            more |= redelivery.release_paged(state, DUE_PER_TICK_MAX)
         if state.limits.expiry_scan_period > 0 and _is_due(state.expiries.next_due(), state.now):
             more |= expiry.expire_due(state, DUE_PER_TICK_MAX)
         if state.limits.expiry_scan_period > 0 and _is_due(state.paged_expiries.next_due(), state.now):
@@ -165,12 +163,7 @@ class Ticks:
     def next_due(self) -> int | None:
         """When `end` must run next if nothing else happens (ms since the epoch), or None."""
         state = self._state
-        times = [
-            state.schedule.next_due(),
-            state.paged_schedule.next_due(),
-            state.alarms.next_due(),
-            self._cleaner.next_due(),
-        ]
+        times = [state.schedule.next_due(), state.alarms.next_due(), self._cleaner.next_due()]
         times += [self._transactions.next_due(), self._watchers.dead_letter_rules.next_due()]
         if state.limits.expiry_scan_period > 0:
             times += [state.expiries.next_due(), state.paged_expiries.next_due()]

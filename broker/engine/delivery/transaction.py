@@ -24,7 +24,7 @@ from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import consume, removal_bytes_of, settle_acknowledged
 from broker.engine.queues.state import NO_WAY_BACK, State
-from broker.engine.routing import destinations
+from broker.engine.routing import destinations, registry
 from store.record import DeadLetterReason
 
 
@@ -138,7 +138,8 @@ class Transactions:
         state.mark = NO_WAY_BACK
         settle_acknowledged(state)
         transaction.check_open()
-        _check(state, transaction)
+        with registry.undoing(state):
+            _check(state, transaction)
         transaction.closed = True
         state.atomic = True
         try:
@@ -159,6 +160,7 @@ class Transactions:
         del self._open[transaction]
         settle_acknowledged(state)
         transaction.closed = True
+        publish.undo(state, transaction.sends)
         transaction.sends.clear()
         transaction.messages.clear()
         by_consumer: dict[Consumer, list[Message]] = {}
@@ -218,7 +220,7 @@ def _find_again(state: State, send: Send) -> None:
     name, wanted = send.address.name, send.routing_type
     if send.queue is not None:
         name, wanted = f"{name}{FQQN_SEPARATOR}{send.queue.name}", send.queue.routing_type
-    send.address, send.queue = destinations.destination(state, name, wanted)
+    send.address, send.queue = destinations.destination(state, name, wanted, asked=send.asked)
 
 
 def _perform(state: State, transaction: Transaction) -> None:

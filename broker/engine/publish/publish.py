@@ -64,13 +64,20 @@ class Producers:
         refused = [send for send in sends if not _find(state, send)]
         state.begin()
         messages = sends[0].messages if arrived is None else arrived
-        return publish(state, sends, messages, producer=producer, stop=stop, refused=refused)
+        result = publish(state, sends, messages, producer=producer, stop=stop, refused=refused)
+        if result.refusals:
+            undo(state, sends)
+        return result
 
     def find(self, send: Send) -> None:
         """Find the destination of a send before it is published.  Raises the errors of `destination`."""
         if not _find(self._state, send):
             assert send.refusal is not None, "why there is none"
             raise send.refusal
+
+    def give_up(self, sends: Iterable[Send]) -> None:
+        """Note that sends, which were found, will not be published: what was created for them is deleted."""
+        undo(self._state, sends)
 
     def may_refuse(self, sends: Sequence[Send]) -> bool:
         """Whether any message of these sends could be refused if they were published now; looks at no message."""
@@ -141,15 +148,26 @@ def _find(state: State, send: Send) -> bool:
     address, queue = send.known, None
     if address is None or not destinations.is_current(state, address):
         wanted = send.made if send.made is not None and send.name not in state.addresses else send.routing_type
+        outer, state.made = state.made, []
         try:
             address, queue = destinations.destination(state, send.name, wanted, access=send.access, asked=send.asked)
         except EngineError as error:
             send.refusal = error
             return False
+        finally:
+            send.created, state.made = state.made or None, outer
     send.address, send.queue, send.found = address, queue, True
     for header in send.headers():
         address.receive(header, header.expiration, state.now)
     return True
+
+
+def undo(state: State, sends: Iterable[Send]) -> None:
+    """Delete what was created for sends that came to nothing, unless it is in use."""
+    for send in sends:
+        if send.created is not None and not send.routed:
+            registry.undo(state, send.address, send.created)
+        send.created = None
 
 
 def publish(

@@ -9,7 +9,7 @@ from broker.engine.model.attributes import NO_ATTRIBUTES
 from broker.engine.model.message import RoutingType
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from broker.engine.model.access import Access
     from broker.engine.model.attributes import RequestedAttributes
@@ -31,6 +31,7 @@ class Send:
     complete.  If there is none, `refusal` says why.
 
     `link_ids` identify messages that another broker sends over a link: each is accepted once (see `duplicates`).
+    `created` deletes what finding the destination has created (`publish.undo`), None: it has created nothing.
     `routed` counts those that reached a queue, once they are published.  Sessions derive classes from it for what they
     must remember of a send until then.
     """
@@ -39,6 +40,7 @@ class Send:
         "access",
         "address",
         "asked",
+        "created",
         "found",
         "header",
         "known",
@@ -74,6 +76,7 @@ class Send:
         self.asked = asked
         self.made = made
         self.known = known
+        self.created: list[Callable[[], None]] | None = None
         self.found = False
         self.refusal: EngineError | None = None
         self.messages: list[Message] = []

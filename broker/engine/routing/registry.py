@@ -289,6 +289,16 @@ def undoing(state: State) -> Iterator[None]:
             outer += made
 
 
+def undo(state: State, address: Address, made: list[Callable[[], None]]) -> None:
+    """Delete what was created for a send to this address that came to nothing, unless somebody uses it by now."""
+    if address in state.senders or address.configured or address.routed or address.unrouted:
+        return
+    if any([queue.used or queue.configured or queue.message_count for queue in address.queues]):
+        return
+    while made:
+        made.pop()()
+
+
 def _unmake_address(state: State, address: Address) -> None:
     if not address.queues:
         delete_address(state, address)
@@ -300,7 +310,9 @@ def _unmake_queue(state: State, queue: Queue) -> None:
 
 
 def _unmake_types(state: State, address: Address, types: AbstractSet[RoutingType]) -> None:
-    address.routing_types = types
+    if state.addresses.get(address.name) is not address:
+        return
+    address.routing_types = types | {queue.routing_type for queue in address.queues}
     state.journal.define(address.id, address_record(address))
 
 

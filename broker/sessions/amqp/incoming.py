@@ -326,6 +326,7 @@ class IncomingLink:
             producers.find(run)
             tx.transaction.send([run], run.messages)
         except EngineError as refusal:
+            producers.give_up([run])
             self.refusals.reject(run.ids, refusal, run, tx)
         else:
             self._blocked |= producers.wait_for_room(run.address, self)
@@ -407,6 +408,7 @@ class _Large:
         self._target = link.target(self._head + _NO_BODY)
         run = link.make(self._target, self._header, self._broker_annotations, event, tx)
         producers.find(run)
+        producers.give_up([run])  # the body may never come
         self.durable = run.header.durable
         self._link = link
         self._event = event

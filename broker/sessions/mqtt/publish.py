@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-from broker.engine import Address, Engine, Producer, Send
+from broker.engine import Address, Engine, Producer, PublishResult, Send
 from broker.engine.model.access import Access
 from broker.engine.model.errors import EngineError, InvalidName, RetainedFull
 from broker.engine.model.message import Body, Message, MessageHeader, RoutingType
@@ -195,8 +195,12 @@ class Publisher:
     def check(self, topic: str) -> None:
         """Check that a message on a topic would be accepted, before its payload arrives.  Raises EngineError."""
         send = self._begin(topic, 0, NO_PROPERTIES, None)
-        self._engine.producers.find(send)
-        self._engine.producers.check_admitted(send)
+        producers = self._engine.producers
+        producers.find(send)
+        try:
+            producers.check_admitted(send)
+        finally:
+            producers.give_up([send])  # the payload may never come
 
     def send(
         self,
@@ -215,19 +219,27 @@ class Publisher:
         send.messages, send.packet_ids = [Message.of(send.header, head, payload)], [packet_id]
         if retain:
             producers.find(send)
-            if send.queue is not None:
-                raise InvalidName(f"a message to the single queue {send.queue.name} cannot be retained")
-            # A refused message is not retained, and clears nothing.
-            need = self._engine.retained.needed(send.messages[0])
-            with producers.together(send, need, essential=not payload):
-                send.header.retained = self._retain(send.address, send.header, head, payload, acknowledged=qos > 0)
-                result = producers.publish([send], producer=self._producer)
+            try:
+                result = self._publish_retained(send, head, payload, qos)
+            except EngineError:
+                producers.give_up([send])
+                raise
         else:
             result = producers.publish([send], producer=self._producer)
         self.blocked |= result.blocked
         result.check()
         self._remember(send)
         return send.routed
+
+    def _publish_retained(self, send: Send, head: bytes, payload: Body, qos: int) -> PublishResult:
+        """Publish a message and retain it, in one journal entry.  Raises EngineError: then neither is done."""
+        if send.queue is not None:
+            raise InvalidName(f"a message to the single queue {send.queue.name} cannot be retained")
+        producers = self._engine.producers
+        need = self._engine.retained.needed(send.messages[0])
+        with producers.together(send, need, essential=not payload):
+            send.header.retained = self._retain(send.address, send.header, head, payload, acknowledged=qos > 0)
+            return producers.publish([send], producer=self._producer)
 
     def _header(self, name: str, qos: int, properties: Properties) -> MessageHeader:
         """Return the header of messages on one topic; publishing completes it."""

@@ -334,6 +334,7 @@ class Sends:
     def abandon(self) -> None:
         """Drop everything that is not published: the connection ends."""
         self._engine.producers.stop_waiting(self)
+        self._engine.producers.give_up(self._runs)
         self._forget()
 
 
@@ -350,10 +351,12 @@ def _refused_in(tx: Transaction, runs: list[_Run], messages: list[Message], prod
         try:
             producers.find(run)
         except EngineError as error:
+            producers.give_up(runs)
             return [Refusal(run, run.messages, error)]
     try:
         tx.send(runs, messages)
     except EngineError as error:
+        producers.give_up(runs)
         return [Refusal(run, run.messages, error) for run in runs]
     return []
 

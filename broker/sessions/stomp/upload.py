@@ -36,6 +36,7 @@ class LargeSend:
             # Refuse a client without permission before it sends the body.
             send = self._sends.make(begun.headers)
             self._port.engine.producers.find(send)
+            self._port.engine.producers.give_up([send])  # the body may never come
             self._uploading.begin(durable=send.header.durable)
         except EngineError as refusal:
             raise refused("SEND", refusal, begun.headers) from None
