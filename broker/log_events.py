@@ -70,6 +70,12 @@ EVENTS: Final[dict[str, Event]] = {
     "amqp.error": Event(
         "info", "An AMQP connection, session or link was closed because of an error.", _CLIENT, limited=True
     ),
+    "amqp.link_stolen": Event(
+        "info",
+        "A client took over a durable subscription from another connection of its container.",
+        "If both connections live, give each client a container id of its own.",
+        limited=True,
+    ),
     "amqp.transfer_dropped": Event(
         "info",
         "Messages that an AMQP client had sent pre-settled were refused: they are lost, and the client is not told.",

@@ -61,6 +61,10 @@ AMQP = {
     amqp.WINDOW_VIOLATION: Text("The client sent more transfers than the session's window allows.", _CLIENT_BUG),
     amqp.HANDLE_IN_USE: Text("The client attached a link with the handle of another.", _CLIENT_BUG),
     amqp.UNATTACHED_HANDLE: Text("The client used a handle without a link.", _CLIENT_BUG),
+    amqp.STOLEN: Text(
+        "Another connection with the same user and container id has taken over the durable subscription.",
+        "If both connections live, give each client a container id of its own.",
+    ),
     amqp.TRANSFER_LIMIT_EXCEEDED: Text("The client sent a message without credit.", _CLIENT_BUG),
     amqp.MESSAGE_SIZE_EXCEEDED: Text(
         "A message or transaction is too large.",

@@ -32,6 +32,7 @@ WINDOW_VIOLATION: Final = "amqp:session:window-violation"
 HANDLE_IN_USE: Final = "amqp:session:handle-in-use"
 UNATTACHED_HANDLE: Final = "amqp:session:unattached-handle"
 # links
+STOLEN: Final = "amqp:link:stolen"
 TRANSFER_LIMIT_EXCEEDED: Final = "amqp:link:transfer-limit-exceeded"
 MESSAGE_SIZE_EXCEEDED: Final = "amqp:link:message-size-exceeded"
 # transactions

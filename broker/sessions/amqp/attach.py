@@ -143,6 +143,8 @@ class Attacher:
         if LINK_CAPABILITY in attach.desired_capabilities:
             stamp = Stamp(owner.options.container_id, attach.name, owner.engine.journal.broker_id)
         made = OutgoingLink(owner, link, settled=settled, default=source.default_outcome, stamp=stamp)
+        if wanted.exclusive:
+            self._take_over(wanted.name, made)
         made.subscribe(wanted)
         self._add(made)
         if wanted.name:
@@ -152,6 +154,16 @@ class Attacher:
         copies = queue.routing_type is RoutingType.MULTICAST
         self._answer(link, attach, granted(source, filters, copies=copies, stays=wanted.durable), settled=settled)
         made.send_kept()
+
+    def _take_over(self, name: str, made: OutgoingLink) -> None:
+        """Take a subscription from the same link of another connection, whose network may have failed unnoticed.
+
+        Within a connection the second link is refused, as JMS asks.  Other links of equal names are all attached.
+        """
+        queue = self._owner.engine.queues.get(name)
+        for consumer in () if queue is None else tuple(queue.consumers):
+            if isinstance(consumer.sink, OutgoingLink):
+                consumer.sink.give_way(made)
 
     def _add(self, made: Outgoing) -> None:
         self._owner.outgoing.add(made)

@@ -19,7 +19,7 @@ from broker.sessions.confirmations import Confirmations
 from broker.sessions.login import Peer
 from broker.sessions.tick import Tick, Transport
 from protocols.amqp.connection import AmqpConnection
-from protocols.amqp.errors import AmqpError, FrameTooLarge
+from protocols.amqp.errors import STOLEN, AmqpError, FrameTooLarge
 from protocols.amqp.events import Detached
 from protocols.amqp.link import Channel, Link
 from protocols.amqp.performatives import SENDER, Accepted, DeliveryState, Error
@@ -110,6 +110,14 @@ class LinkOwner(BaseSession):
         """End a link for a reason of the broker's, such as a deleted queue."""
         self.drop(link, closed=False)
         link.send_detach(error=error)
+        self.touch()
+
+    def steal(self, link: Link) -> None:
+        """End a link that another connection of this container has attached now (part 2, 2.6.1)."""
+        self.report("amqp.link_stolen", link=link.name, container=self.container)
+        self.incoming.publish()
+        self.drop(link, closed=False, how=redelivery.INTERRUPTED)
+        link.send_detach(error=Error(STOLEN, "Another connection of this container has attached the link."))
         self.touch()
 
     def end_session(self, session: Session, how: DeliveryOutcome, error: AmqpError | None = None) -> None:

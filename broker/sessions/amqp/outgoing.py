@@ -177,6 +177,13 @@ class OutgoingLink:
         if self._pending and self.link.room and not isinstance(self._pending[0].body, bytes):
             self._pump()
 
+    def give_way(self, other: OutgoingLink) -> None:
+        """End this link if another connection of its user and container attaches the same (part 2, 2.6.1)."""
+        mine, its = self._owner, other._owner
+        alike = self.link.name == other.link.name and mine.access.user == its.access.user
+        if alike and mine is not its and mine.container and mine.container == its.container:
+            mine.steal(self.link)
+
     def consumer_closed(self, consumer: Consumer, reason: str) -> None:
         self._pending.clear()
         self.large = None

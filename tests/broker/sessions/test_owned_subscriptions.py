@@ -69,6 +69,20 @@ def test_another_user_does_not_find_a_durable_subscription(broker: SimBroker, re
     assert [message.body for message in kept(broker).messages()] == [b"secret"]
 
 
+@pytest.mark.parametrize("permitted", [False, True])
+def test_another_user_never_steals_its_link(broker: SimBroker, permitted: bool) -> None:
+    alice = amqp(broker, "alice")
+    alice.receiver("a.b", "topic", name="name", credit=1, **DURABLE)
+    if permitted:
+        restrict(broker, permissions())
+    bob = amqp(broker, "bob")
+    refused = bob.refused(bob.receiver("a.b", "topic", name="name", credit=1, **DURABLE))
+    assert refused.condition == ("amqp:resource-locked" if permitted else UNAUTHORIZED)
+    assert len(broker.engine.queue("c.name").consumers) == 1
+    stomp(broker, "bob").confirmed("/topic/a.b", b"secret")
+    assert len(alice.take()) == 1
+
+
 @pytest.mark.parametrize("name", ["/queue/a.b::c.name", "/queue/c.name", "/topic/a.b::c.name"])
 @pytest.mark.parametrize("browser", [False, True])
 def test_nor_reads_it_as_a_queue(broker: SimBroker, name: str, browser: bool) -> None:

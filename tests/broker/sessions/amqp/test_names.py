@@ -29,18 +29,49 @@ def test_links_of_one_name_do_not_steal(broker: SimBroker, client: AmqpSim, wher
     assert sorted(str(delivery.body) for delivery in arrived) == ["1", "2"]
 
 
-@pytest.mark.parametrize("where", ["session", "connection"])
-def test_a_durable_subscription_is_not_stolen(broker: SimBroker, client: AmqpSim, where: str) -> None:
-    durable: dict[str, Any] = {"durable": TerminusDurability.UNSETTLED_STATE, "name": "sub"}
-    first = client.receiver("news", "topic", **durable)
-    other = AmqpSim(broker) if where == "connection" else client
-    assert other.refused(other.receiver("news", "topic", **durable)).condition == "amqp:resource-locked"
+DURABLY: dict[str, Any] = {"durable": TerminusDurability.UNSETTLED_STATE, "name": "sub"}
+
+
+def test_a_durable_subscription_is_not_stolen_within_a_connection(broker: SimBroker, client: AmqpSim) -> None:
+    """JMS: a second consumer is refused."""
+    first = client.receiver("news", "topic", **DURABLY)
+    assert client.refused(client.receiver("news", "topic", **DURABLY)).condition == "amqp:resource-locked"
     client.send(client.sender("news", "topic"), message("1"))
     assert [delivery.link for delivery in client.take()] == [first]
     client.drop()
     again = AmqpSim(broker)
-    again.receiver("news", "topic", **durable)
+    again.receiver("news", "topic", **DURABLY)
     assert again.bodies() == ["1"]
+
+
+def test_a_durable_subscription_goes_to_the_newest_connection_of_its_container(
+    broker: SimBroker, client: AmqpSim
+) -> None:
+    """The network of the first one may have failed without a word (part 2, 2.6.1)."""
+    first = client.receiver("news", "topic", **DURABLY)
+    client.send(client.sender("news", "topic"), message("1"), message("2"))
+    one, _ = client.take()
+    client.settle(one)
+    other = AmqpSim(broker)
+    second = other.receiver("news", "topic", **DURABLY)
+    assert client.refused(first).condition == "amqp:link:stolen"
+    assert other.bodies() == ["2"], "what the first one had not settled comes again"
+    assert len(broker.engine.queue("sim.sub").consumers) == 1
+    client.drop()
+    other.detach(second, closed=False)
+    assert "sim.sub" in broker.engine.queues
+
+
+@pytest.mark.parametrize("differs", ["shared", "link"])
+def test_other_links_are_never_stolen(broker: SimBroker, client: AmqpSim, differs: str) -> None:
+    shared = ("shared",) if differs == "shared" else ()
+    first = client.receiver("news", "topic", *shared, **DURABLY)
+    other = AmqpSim(broker)
+    other.receiver("news", "topic", *shared, **DURABLY | ({"name": "other"} if differs == "link" else {}))
+    publisher = AmqpSim(broker, container="publisher")
+    publisher.send(publisher.sender("news", "topic"), *[message(str(number)) for number in range(10)])
+    assert {delivery.link for delivery in client.take()} == {first}
+    assert other.bodies()
 
 
 def test_a_producer_begins_anew_whatever_it_has_not_settled(broker: SimBroker, client: AmqpSim) -> None:
