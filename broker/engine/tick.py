@@ -7,7 +7,7 @@ sleeps; the time is read once a tick.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 
 from broker.engine.delivery import dispatch, redelivery
 from broker.engine.delivery.transaction import Transactions
@@ -65,10 +65,6 @@ class Ticks:
     def blame(self, transport: object, error: BaseException) -> None:
         """Report an exception that belongs to another connection than the one being served."""
         self._state.blame(transport, error)
-
-    def begin_work(self, owner: Hashable, work: LongWork, transport: object) -> None:
-        """Begin some work of a connection (`Steps.begin`); what the first steps raise is the caller's."""
-        self._state.steps.begin(owner, work, transport)
 
     def end(self) -> None:
         """Do what is due, serve the queues, seal the journal entry."""
