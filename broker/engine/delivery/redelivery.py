@@ -277,7 +277,8 @@ def exclude(consumer: Consumer, id: int) -> None:
     if consumer.excluded is None:
         consumer.queue.backlog.restrict(consumer.id, consumer.exclude_some())
     assert consumer.excluded is not None
-    consumer.excluded.add(id)
+    consumer.queue.acquired[id] = None
+    consumer.excluded.add(id, consumer.queue.acquired)
 
 
 def requeue(state: State, queue: Queue, messages: list[Message], *, delayed: bool) -> None:

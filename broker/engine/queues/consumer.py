@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from itertools import islice
@@ -16,6 +16,9 @@ from broker.engine.queues.queue import Queue
 
 #: Credit of a consumer without a window: more bytes than any queue will ever hold.
 UNLIMITED: Final = 1 << 62
+
+#: How many exclusions a consumer has at least before it looks for those of messages that have left.
+EXCLUDED_SWEEP_MIN: Final = 64
 
 
 class Sink(Protocol):
@@ -97,6 +100,23 @@ class Subscriber(Enum):
     SESSION = "session"  # a client's session, which ends the subscription with itself
 
 
+class Excluded:
+    """Ids of messages that a consumer must not get again.  Those that have left the queue are forgotten in time."""
+
+    __slots__ = ("_most", "ids")
+
+    def __init__(self) -> None:
+        self.ids: set[int] = set()
+        self._most = EXCLUDED_SWEEP_MIN
+
+    def add(self, id: int, acquired: Container[int]) -> None:
+        """Add one of a queue that still has the `acquired` ones."""
+        self.ids.add(id)
+        if len(self.ids) > self._most:
+            self.ids.difference_update([each for each in self.ids if each not in acquired])
+            self._most = max(2 * len(self.ids), EXCLUDED_SWEEP_MIN)
+
+
 @dataclass(slots=True, eq=False, repr=False)  # a repr would show all that it leads to
 class Consumer:
     """One subscription to one queue.
@@ -129,7 +149,7 @@ class Consumer:
     on_demand: bool = False  # another broker's link, which fetches for consumers waiting there
     credit: int = 0
     settled: int = 0  # messages acknowledged
-    excluded: set[int] | None = None  # ids of messages that it must not get again
+    excluded: Excluded | None = None
     reservation: Reservation | None = None
     revoked: bool = False  # closed because its client lost the permission to consume
     paused: bool = False
@@ -254,9 +274,8 @@ class Consumer:
 
     def exclude_some(self) -> Callable[[Message], bool]:
         """Make the predicate check exclusions from now on; returns it."""
-        excluded: set[int] = set()
-        before = self.predicate
-        self.excluded = excluded
+        self.excluded = Excluded()
+        excluded, before = self.excluded.ids, self.predicate
 
         def accepts(message: Message) -> bool:
             return message.id not in excluded and (before is None or before(message))

@@ -9,7 +9,7 @@ import pytest
 
 from broker.engine.delivery import redelivery
 from broker.engine.delivery.redelivery import DeliveryOutcome
-from broker.engine.queues.consumer import AckMode, LinkTarget
+from broker.engine.queues.consumer import EXCLUDED_SWEEP_MIN, AckMode, LinkTarget
 from store import decode
 from store.record import DeadLetterReason, RemovalReason
 from tests.broker.engine.engine_harness import Bench, notes
@@ -275,6 +275,28 @@ def test_an_excluded_message_goes_to_others_only(bench: Bench, selector: str) ->
     assert taker.take() == []
     bench.close(taker, redelivery.CLOSED)
     assert bench.take("a", selector=selector).take() == [b"1", b"2", b"3"], "who comes again has no such wish"
+
+
+@pytest.mark.parametrize("non_destructive", [False, True])
+def test_exclusions_end_with_their_messages(non_destructive: bool) -> None:
+    """A consumer that stays for years excludes no more than the queue has, give or take a few."""
+    bench = Bench({"match": "a", "default-non-destructive": non_destructive})
+    taker = bench.take("a")
+    for number in range(50):
+        messages = bench.sent("a", *[b"%d" % each for each in range(10)])
+        engine = bench.enter()
+        for message in messages:
+            engine.consumers.give_back(taker.consumer, message.id, replace(redelivery.CLOSED, excluded=True))
+        bench.run()
+        if number < 48:
+            bench.purge("a")
+    assert taker.consumer.excluded is not None
+    assert len(taker.consumer.excluded.ids) <= EXCLUDED_SWEEP_MIN
+    taker.take()
+    for _ in range(20):
+        bench.sent("a", b"new")
+    assert taker.take() == [b"new"] * 20
+    assert len(taker.consumer.excluded.ids & set(bench.queue("a").acquired)) == 20
 
 
 @pytest.mark.parametrize("committed", [True, False])
