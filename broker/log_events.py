@@ -542,6 +542,11 @@ EVENTS: Final[dict[str, Event]] = {
         "Check `keys-url`, its certificate and the network; the line says what failed.",
         limited=True,
     ),
+    "security.keys_outdated": Event(
+        "warning",
+        "SCRAM keys in the users file have too few iterations by today's advice, and the broker cannot replace them.",
+        "Let the broker's user write the file and its directory, or set the passwords again: `bartleby user passwd`.",
+    ),
     "security.refused": Event(
         "error",
         "A users file, certificate or key was changed and cannot be used; the previous one stays in use.",

@@ -6,8 +6,6 @@ user of the machine can read them.
 
 from __future__ import annotations
 
-import fcntl
-import os
 import secrets
 import sys
 from collections.abc import Iterator
@@ -21,6 +19,7 @@ import click
 from broker.cli.failure import CHECK_FAILED, DENIED, USAGE, Failure
 from broker.cli.output import OutputFormat, output_option, print_list
 from broker.cli.settings import broker_options, load_config, together
+from broker.security import decoys
 from broker.security.passwords import PASSWORD_BYTES_MAX, SALT_BYTES
 from broker.security.policy import users_path
 from broker.security.users_file import (
@@ -29,7 +28,9 @@ from broker.security.users_file import (
     check_user_name,
     read_users,
     with_password,
-    write_users,
+)
+from broker.security.users_file import (
+    changing as changing_file,
 )
 from broker.sessions.sasl import SCRAMS
 
@@ -60,17 +61,14 @@ def read(path: Path) -> dict[str, StoredUser]:
 
 @contextmanager
 def changing(path: Path) -> Iterator[dict[str, StoredUser]]:
-    """The users, written back at the end; commands are serialised by a lock."""
+    """The users, written back at the end, with the secret of the decoys beside them.  Raises Failure."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path.parent, os.O_RDONLY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            users = read(path)
+        with changing_file(path) as users:
             yield users
-            write_users(path, users)
-        finally:
-            os.close(descriptor)
+        decoys.make_secret(path.parent)
+    except UnusableFile as error:
+        raise Failure(USAGE, str(error)) from None
     except OSError as error:
         raise Failure(DENIED, f"{error.filename or path}: {error.strerror}", "run this as the broker's user") from None
 

@@ -19,28 +19,41 @@ from typing import Final
 
 from broker.engine.model.access import Identity
 from broker.engine.model.report import Report
-from broker.security import passwords
+from broker.security.decoys import Decoys
 from broker.security.logged_in import CERTIFICATE, LoggedIn, LoggedInPeers
 from broker.security.login_policy import Policy
-from broker.security.password_checks import HASHES_WAITING_MAX, PasswordChecks, Runner, Verdict
+from broker.security.password_checks import HASHES_WAITING_MAX, PasswordChecks, Runner
 from broker.security.throttle import Throttle
 from broker.security.tokens import BadToken, Bearer, UnknownKey, looks_like_token
+from broker.security.upgrades import KeyUpgrades
 from broker.security.users_file import StoredUser
 from broker.sessions.login import Peer, ScramKeys, Then
 
 _FAULT: Final = "a fault of the broker"
-_TOO_MANY: Final = "too many logins at once"
 
 
 class UserGate:
-    """Logs clients in as the users of a policy; the Gate of sessions.  `peers` are those that are in."""
+    """Logs clients in as the users of a policy; the Gate of sessions.
 
-    def __init__(self, policy: Policy, *, runner: Runner, throttle: Throttle, report: Report, secret: bytes) -> None:
+    `peers` are those that are in.  `secret`: the key of remembered passwords; `upgrades`: None without a users file.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        runner: Runner,
+        throttle: Throttle,
+        report: Report,
+        secret: bytes,
+        upgrades: KeyUpgrades | None = None,
+    ) -> None:
         self.peers = LoggedInPeers(policy)
         self._runner = runner
         self._throttle = throttle
         self._report = report
-        self._secret = secret
+        self._decoys = Decoys(policy)
+        self._upgrades = upgrades
         self._passwords = PasswordChecks(runner, secret, self._fail)
         self._asking: set[Peer] = set()  # connected peers whose login is or was deferred
         self._tokens_waiting = 0
@@ -51,6 +64,7 @@ class UserGate:
         """Replace the policy; a connection stays open if its login would still succeed (`LoggedInPeers.gone`)."""
         self.peers.policy = policy
         self._passwords.forget()
+        self._decoys = Decoys(policy)
         self.version += 1
 
     def users(self) -> dict[str, frozenset[str]] | None:
@@ -142,7 +156,7 @@ class UserGate:
         policy = self.peers.policy
         tokens = policy.tokens
         if tokens is None or self._tokens_waiting >= HASHES_WAITING_MAX:
-            self.refuse(peer, name, _TOO_MANY, then)
+            self.refuse(peer, name, "too many logins at once", then)
             return
         self._tokens_waiting += 1
         version = self.version
@@ -180,17 +194,18 @@ class UserGate:
         stored = self.peers.policy.stored(name)
         hash = stored.password if stored is not None else ""
 
-        def checked(verdict: Verdict) -> None:
-            if verdict is Verdict.FAULT:
+        def checked(right: bool | None) -> None:
+            if right is None:
                 self.refuse(peer, name, _FAULT, then)
-            elif verdict is Verdict.TOO_MANY:
-                self.refuse(peer, name, _TOO_MANY, then)
-            elif verdict is Verdict.RIGHT:
+            elif right:
                 self._let_in(peer, name, lambda stored: stored.password == hash, then, "password")
+                if self._upgrades is not None and stored is not None:
+                    self._upgrades.ask(name, stored, password)
             else:
                 self._refuse(peer, name, "wrong password" if hash else "no such user, or none with a password", then)
 
-        self._passwords.check(peer.origin, name, password, hash, checked)
+        if not self._passwords.check(name, password, hash, checked):
+            self.refuse(peer, name, "too many logins at once", then)
 
     def _fail(self, fault: BaseException) -> None:
         """Report that a password or a token could not be checked, by a fault of the broker."""
@@ -223,13 +238,17 @@ class UserGate:
     def scram_keys(self, mechanism: str, name: str) -> ScramKeys:
         stored = self.peers.policy.stored(name)
         keys = None if stored is None else stored.scram.get(mechanism)
-        return keys if keys is not None else passwords.decoy_keys(mechanism, name, self._secret)
+        return keys if keys is not None else self._decoys.keys(mechanism, name)
 
     def scram_done(self, peer: Peer, mechanism: str, name: str, proven: ScramKeys | None, then: Then) -> None:
 
+        def unchanged(stored: StoredUser) -> bool:
+            upgraded = self._upgrades is not None and self._upgrades.has_replaced(proven, stored)
+            return upgraded or stored.scram.get(mechanism) == proven
+
         def attempt() -> None:
             if proven is not None:
-                self._let_in(peer, name, lambda stored: stored.scram.get(mechanism) == proven, then, "scram")
+                self._let_in(peer, name, unchanged, then, "scram")
             else:
                 self._refuse(peer, name, "wrong SCRAM proof", then)
 

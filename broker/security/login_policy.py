@@ -19,6 +19,7 @@ class Policy:
     `users`: None if there is no users file: every client is anonymous.  `anonymous`: the roles of clients without
     credentials; None: refused.  `rules`: of client certificates.  `per_user`: the most connections of one user, -1: no
     limit; `allowed`: exceptions to it, by user.
+    `secret`: from which the keys of unknown users are made (`decoys`).
     `tokens`: None if tokens are not accepted; `renew` fetches newer keys for them, if it can, and then calls back.
     """
 
@@ -27,6 +28,7 @@ class Policy:
     rules: Sequence[Rule] = ()
     per_user: int = -1
     allowed: Mapping[str, int] = field(default_factory=dict)
+    secret: bytes = b""
     tokens: Tokens | None = None
     renew: Callable[[Callable[[], None]], None] | None = None
 

@@ -21,8 +21,9 @@ from broker.sessions.sasl import SCRAMS
 #: OWASP's parameters for argon2id where many logins share a machine: 19 MiB, two passes, one lane.
 _HASHER: Final = PasswordHasher(time_cost=2, memory_cost=19 << 10, parallelism=1, type=Type.ID)
 
-#: Iterations of SCRAM's PBKDF2, which cost the client some ms at each login; RFC 7677 asks for at least 4096.
-SCRAM_ITERATIONS: Final = 20_000
+#: Iterations of SCRAM's PBKDF2: what OWASP advises for each hash; RFC 7677 asks for at least 4096.  They cost a client
+#: CPU at each login, and whoever steals the keys as much for each guess; the broker's side of a login is a few HMACs.
+SCRAM_ITERATIONS: Final = {"SCRAM-SHA-512": 220_000, "SCRAM-SHA-256": 600_000}
 SALT_BYTES: Final = 16
 
 #: Bytes of a password: a passphrase, or a token used as one.
@@ -62,20 +63,27 @@ def check_hash(stored: str) -> None:
         raise ValueError("it is not an argon2id hash")
 
 
-def scram_keys(mechanism: str, password: str, salt: bytes) -> ScramKeys:
-    """The keys that the server stores for a SCRAM mechanism (RFC 5802, 3)."""
-    keys: ScramKeys = ScramMechanism(mechanism).make_auth_info(password, SCRAM_ITERATIONS, salt)
+def scram_keys(mechanism: str, password: str, salt: bytes, iterations: int = 0) -> ScramKeys:
+    """The keys that the server stores for a SCRAM mechanism (RFC 5802, 3); `iterations`: 0 for today's number."""
+    count = iterations or SCRAM_ITERATIONS[mechanism]
+    keys: ScramKeys = ScramMechanism(mechanism).make_auth_info(password, count, salt)
     return keys
 
 
-def decoy_keys(mechanism: str, name: str, secret: bytes) -> ScramKeys:
-    """Keys that no password matches, always the same for a name."""
+def is_outdated(mechanism: str, keys: ScramKeys) -> bool:
+    """Whether keys were made with fewer iterations than are used today."""
+    return keys[3] < SCRAM_ITERATIONS[mechanism]
+
+
+def decoy_keys(mechanism: str, name: str, secret: bytes, iterations: int) -> ScramKeys:
+    """Keys that no password matches, always the same for a name and a number of iterations."""
     digest = _DIGESTS[mechanism]
 
     def made(what: str) -> bytes:
-        return hmac.digest(secret, f"{what} {mechanism} {name}".encode("utf-8", "surrogatepass"), digest)
+        text = f"{what} {mechanism} {iterations} {name}"
+        return hmac.digest(secret, text.encode("utf-8", "surrogatepass"), digest)
 
-    return made("salt")[:SALT_BYTES], made("stored"), made("server"), SCRAM_ITERATIONS
+    return made("salt")[:SALT_BYTES], made("stored"), made("server"), iterations
 
 
 def written(keys: ScramKeys) -> str:

@@ -26,6 +26,7 @@ from broker.engine.model.report import Report
 from broker.net.fetch import fetch
 from broker.net.runner import LoopRunner
 from broker.net.tls import TlsSettings, TlsUnusable, make_context
+from broker.security.decoys import stored_secret
 from broker.security.keys import FetchedKeys
 from broker.security.login import UserGate
 from broker.security.login_policy import Policy
@@ -33,6 +34,7 @@ from broker.security.passwords import SALT_BYTES
 from broker.security.policy import SHIPPED_ROLE, allot, load_policy, permission_table, users_path
 from broker.security.throttle import Throttle
 from broker.security.tokens import KEYS_BYTES_MAX, KeySet, TokenRules, Tokens
+from broker.security.upgrades import KeyUpgrades
 from broker.security.users_file import (
     Stamp,
     StoredUser,
@@ -94,6 +96,7 @@ class BrokerSecurity:
             throttle=self._throttle,
             report=noting(report, engine.notes),
             secret=secrets.token_bytes(32),
+            upgrades=KeyUpgrades(lambda: users_path(self._prepared.config), runner, report),
         )
         engine.security.roles_of = self.gate.peers.roles_of
         engine.security.change(self._prepared.table)
@@ -185,6 +188,8 @@ def prepare(config: Config, *, known: bool) -> Prepared:
     """
     stamp = _stamp(config)
     policy = load_policy(config)
+    if policy.users is not None:
+        policy = replace(policy, secret=stored_secret(users_path(config).parent, config.broker.data_directory))
     if known and policy.users is None:
         raise UnusableFile(f"{users_path(config)}: the users file is missing: put it back, or restart the broker")
     sections = {name: each.tls for name, each in config.enabled_acceptors.items() if each.tls}

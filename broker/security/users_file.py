@@ -3,7 +3,7 @@
     [alice]
     roles = ["orders"]
     password = "$argon2id$v=19$m=19456,t=2,p=1$..."          absent: no password login (certificates, tokens)
-    scram-sha-256 = "20000$SALT$STORED-KEY$SERVER-KEY"       absent: not by this mechanism
+    scram-sha-256 = "600000$SALT$STORED-KEY$SERVER-KEY"       absent: not by this mechanism
 
 It is secret: only its owner and group may be able to read it, and only its owner to write it.  With a file without
 users no client can log in.  The file is replaced as a whole, so that readers see the old or the new one.
@@ -11,11 +11,13 @@ users no client can log in.  The file is replaced as a whole, so that readers se
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import stat
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -53,7 +55,7 @@ Stamp = tuple[tuple[int, int, int], ...]
 
 
 def with_password(user: StoredUser, password: str, *, salts: Mapping[str, bytes]) -> StoredUser:
-    """The user with a new password; `salts` has one for each SCRAM mechanism that may be used.  Takes 100 ms.
+    """The user with a new password; `salts` has one for each SCRAM mechanism that may be used.  Takes half a second.
 
     Raises ValueError for an empty or too long password.
     """
@@ -142,17 +144,38 @@ def write_users(path: Path, users: Users) -> None:
 
     A file written by root gets the owner of the old file, else of the directory, so that the broker can read it.
     """
-    owner = (path if path.exists() else path.parent).stat()
     text = "# The users of the broker: change them with `bartleby user`.\n" + "".join(
         _table(name, users[name]) for name in sorted(users)
     )
+    write_private(path, text.encode())
+
+
+@contextmanager
+def changing(path: Path) -> Iterator[dict[str, StoredUser]]:
+    """The users, written back at the end; all who change them, commands and the broker, wait for each other.
+
+    Raises UnusableFile, OSError.
+    """
+    descriptor = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        users = dict(read_users(path)) if path.exists() else {}
+        yield users
+        write_users(path, users)
+    finally:
+        os.close(descriptor)
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Replace a file of secrets, readable only by its owner; it is on disk on return.  Raises OSError."""
+    owner = (path if path.exists() else path.parent).stat()
     new = path.with_name(f".{path.name}.new")
     new.unlink(missing_ok=True)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         if os.geteuid() == 0:
             os.fchown(descriptor, owner.st_uid, owner.st_gid)
-        file.write(text.encode())
+        file.write(content)
         file.flush()
         os.fsync(descriptor)
     new.replace(path)

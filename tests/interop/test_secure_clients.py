@@ -13,13 +13,13 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from cryptography.x509 import load_pem_x509_certificate
 from cryptography.x509.oid import NameOID
 
-from broker.security.users_file import StoredUser
+from broker.security.users_file import StoredUser, with_password
+from broker.sessions.sasl import SCRAMS
 from tests.interop.programs import BUILD_S, RUN_S, java, node_suite, run, tool
 from tests.support.certificates import Authority
 from tests.support.daemon import DaemonProcess, running
 from tests.support.issuer import AUDIENCE, ISSUER, fresh_token, key_set, public_jwk
 from tests.support.paho_client import connected
-from tests.support.sim_gate import cheap_user
 
 PLAIN = """
 [security.jwt]
@@ -77,13 +77,18 @@ class Secured:
         self.broker: DaemonProcess
 
 
+def stored_as_today() -> StoredUser:
+    """A user with as many SCRAM iterations as `bartleby user add` stores, which these clients must bear."""
+    return with_password(StoredUser(frozenset({"amq"})), "secret", salts={each: b"salt" * 4 for each in SCRAMS})
+
+
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     """One broker for all tests here."""
     directory = tmp_path_factory.mktemp("secured")
     found = Secured(directory)
     (directory / "broker").mkdir()
-    users = {"bob": cheap_user("secret", "amq"), "alice": StoredUser(frozenset({"amq"}))}
+    users = {"bob": stored_as_today(), "alice": StoredUser(frozenset({"amq"}))}
     with running(directory / "broker", found.settings, stored=users) as broker:
         found.broker = broker
         yield found

@@ -376,7 +376,7 @@ def test_the_users_are_made_in_the_volume_that_the_brokers_read(tmp_path: Path) 
         return {path.name: path.read_text() for path in secrets.iterdir()}
 
     first = prepare()
-    assert set(first) == {"users.toml", "link.password", "admin.password"}
+    assert set(first) == {"users.toml", "users.secret", "link.password", "admin.password"}
     assert {path.stat().st_mode & 0o777 for path in secrets.iterdir()} == {0o600}
     assert len(first["link.password"].strip()) == len(first["admin.password"].strip()) == 36
     assert first["link.password"] != first["admin.password"]

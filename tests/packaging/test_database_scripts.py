@@ -87,6 +87,7 @@ def test_passwords_are_made_once(tmp_path: Path) -> None:
     modes = {path.name: path.stat().st_mode & 0o777 for path in secrets.iterdir()}
     assert modes == {
         "users.toml": 0o600,
+        "users.secret": 0o600,
         "admin.password": 0o600,
         "dsn": 0o600,
         "bartleby.password": 0o640,

@@ -35,8 +35,6 @@ def outcome(work: Callable[[], Result]) -> Result | BaseException:
 class InlineRunner:
     """A runner that runs its work at once."""
 
-    threads = 1
-
     def run(self, work: Callable[[], Result], then: Callable[[Result | BaseException], None]) -> None:
         """See Runner."""
         then(outcome(work))
@@ -49,7 +47,7 @@ class InlineRunner:
 @cache
 def cheap_user(password: str, *roles: str) -> StoredUser:
     """Make a user whose password is quick to check."""
-    scram = {mechanism: passwords.scram_keys(mechanism, password, b"salt" * 4) for mechanism in SCRAMS}
+    scram = {mechanism: passwords.scram_keys(mechanism, password, b"salt" * 4, 4096) for mechanism in SCRAMS}
     return StoredUser(frozenset(roles), _CHEAP.hash(password), scram)
 
 

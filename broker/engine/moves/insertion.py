@@ -69,8 +69,7 @@ def insert(state: State, id: bytes, target: str, items: Sequence[Insertion]) -> 
             if takers is None:
                 done.refused[transfer.NO_QUEUE] = done.refused.get(transfer.NO_QUEUE, 0) + 1
                 continue
-            own = state.addresses[message.header.address]
-            arrival.publish(state, own, [message], takers, state.room.admit_moved(own, takers), moved=True)
+            arrival.publish(state, state.addresses[message.header.address], [message], takers, moved=True)
             done.inserted += 1
             queues = takers[0] + takers[1]
             if item.count is not None and len(queues) == 1:  # else nothing says on which of them it failed
