@@ -78,8 +78,10 @@ class Client:
 
     def definition(self) -> Definition:
         """The part that is stored with its session."""
+        roles = self.access.identity and self.access.identity.lasting_roles
         return {
             "user": self.access.user,
+            **({} if roles is None else {"roles": roles}),
             "expiry": self.expiry,
             "disconnected": self.disconnected,
             "queued_max": self.queued_max,

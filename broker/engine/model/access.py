@@ -47,6 +47,16 @@ class Identity:
     roles: Roles
     lasting: bool = field(default=False, compare=False, kw_only=True)
 
+    @classmethod
+    def stored(cls, user: str, roles: Iterable[str] | None) -> Identity:
+        """The identity of a stored user; `roles`: the `lasting_roles`, which cannot be looked up, None: it has none."""
+        return cls(user, frozenset(roles or ()), lasting=roles is not None)
+
+    @property
+    def lasting_roles(self) -> list[str] | None:
+        """What must be stored beside the user's name, so that `stored` has the same permissions; None: nothing."""
+        return sorted(self.roles) if self.lasting else None
+
 
 #: The identity before login, with no permissions.
 NOT_LOGGED_IN: Final = Identity("", frozenset(), lasting=True)
@@ -70,10 +80,6 @@ class Security:
     def access(self, identity: Identity, client_id: str) -> Access:
         """The access of a client that has logged in, with its present roles: the login may be a while ago."""
         return Access(self, self.of_now(identity), client_id)
-
-    def returned(self, user: str, client_id: str) -> Access:
-        """The access of a user whose session was restored: it logged in before, and has its present roles."""
-        return self.access(Identity(user, frozenset()), client_id)
 
     def of_now(self, identity: Identity) -> Identity:
         """The identity with its present roles; the same object if they have not changed."""

@@ -160,6 +160,7 @@ class Task:
     def definition(self) -> dict[str, object]:
         """The task as the journal stores it."""
         request = self.request
+        roles = request.identity and request.identity.lasting_roles
         edit: dict[str, object] = {"remove": list(request.edit.remove), "add": dict(request.edit.add)}
         if request.edit.body is not None:
             edit["body"] = base64.b64encode(request.edit.body).decode()
@@ -172,7 +173,7 @@ class Task:
             "edit": edit if request.edit else {},
             "group": dict(request.group),
             "by": dict(request.by),
-            **({"roles": sorted(request.identity.roles)} if request.identity and request.identity.lasting else {}),
+            **({} if roles is None else {"roles": roles}),
             "created": self.created,
             "state": self.state.value,
             "ended": self.ended,
@@ -188,9 +189,9 @@ _OF_PROGRESS: Final = tuple(each.name for each in fields(Progress))
 
 
 def _identity(definition: Mapping[str, Any]) -> Identity | None:
-    """The user whose permissions a stored task needs; `roles`: those of a token, which cannot be looked up."""
-    user, roles = definition["by"].get("user"), definition.get("roles")
-    return None if user is None else Identity(user, frozenset(roles or ()), lasting=roles is not None)
+    """The user whose permissions a stored task needs."""
+    user = definition["by"].get("user")
+    return None if user is None else Identity.stored(user, definition.get("roles"))
 
 
 def read_task(id: int, definition: Mapping[str, Any]) -> Task:

@@ -28,7 +28,7 @@ from broker.engine.filter import Filter
 from broker.engine.model.access import Access
 from broker.engine.model.attributes import PLAIN, QueueAttributes
 from broker.engine.model.errors import AlreadyInUse
-from broker.engine.model.message import ORIG_ADDRESS, Message, PropertyView, RoutingType
+from broker.engine.model.message import DL_FIRST_ADDRESS, ORIG_ADDRESS, Message, PropertyView, RoutingType
 from broker.engine.model.names import SHARED_PREFIX, digest_of
 from broker.engine.model.permissions import Permission
 from broker.engine.queues.address import Address
@@ -361,7 +361,7 @@ class Queue:
 
 
 def _may_read(reader: Access, message: Message) -> bool:
-    """Whether a message may be read: a dead letter is as secret as the address that it came from (promise P8)."""
-    origin = (message.header.annotations or {}).get(ORIG_ADDRESS)
-    names = [message.header.address] if origin is None else [message.header.address, str(origin)]
-    return all([reader.might(Permission.CONSUME, name) for name in names])
+    """Whether a message may be read: a dead letter is as secret as the addresses it came from (promise P8)."""
+    annotations = message.header.annotations or {}
+    origins = [annotations[key] for key in (ORIG_ADDRESS, DL_FIRST_ADDRESS) if key in annotations]
+    return all([reader.might(Permission.CONSUME, name) for name in (message.header.address, *map(str, origins))])

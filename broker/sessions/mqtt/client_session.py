@@ -20,9 +20,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import cast
 
 from broker.engine import Client, Definition, Ending, Engine, StoredSession
-from broker.engine.model.access import unrestricted
+from broker.engine.model.access import Identity, unrestricted
 from broker.engine.model.errors import AlreadyInUse, EngineError, RetainedFull
 from broker.sessions.mqtt import will as wills
 from broker.sessions.mqtt.delivery import Deliveries
@@ -301,9 +302,8 @@ class MqttSessions:
         definition = stored.definition
         other = definition.get("other")
         linked = isinstance(other, dict)
-        access = (
-            unrestricted(stored.name) if linked else self.engine.security.returned(str(definition["user"]), stored.name)
-        )
+        identity = Identity.stored(str(definition["user"]), cast("list[str] | None", definition.get("roles")))
+        access = unrestricted(stored.name) if linked else self.engine.security.access(identity, stored.name)
         session = self._begin(Client.restored(stored.name, access, definition, self.engine.now))
         session.stored = stored
         if isinstance(other, dict):

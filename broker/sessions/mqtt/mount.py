@@ -3,6 +3,9 @@
 A connection adds the prefix to topics from its client and removes it from topics sent to it; sessions, subscriptions
 and messages have full topics only.  Client identifiers are prefixed too, so that a client of one mount point cannot
 take over a session of another.  `$SYS` belongs to the broker, and is the same everywhere.
+
+Patterns of a client that begin with a wildcard do not match topics that it sees with a `$` (MQTT 5.0, MQTT-4.7.2-1).
+Such topics therefore keep their `$` in front: with the prefix `a/`, `$b` is `$a/b`.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from protocols.mqtt.properties import RESPONSE_TOPIC, Properties
 from protocols.mqtt.topics import SEPARATOR, SHARE_PREFIX, TopicFilter, prefixed
 
 _SYSTEM: Final = "$SYS"
+_HIDDEN: Final = "$"
 
 
 class Inward(Protocol):
@@ -53,6 +57,8 @@ class MountPoint:
         """Return the full topic, or pattern of a filter, for one of a client."""
         if topic.partition(SEPARATOR)[0] == _SYSTEM:
             return topic
+        if topic.startswith(_HIDDEN):
+            return _HIDDEN + prefixed(self._prefix, topic.removeprefix(_HIDDEN))
         return prefixed(self._prefix, topic)
 
     def filter(self, named: TopicFilter) -> TopicFilter:
@@ -85,6 +91,8 @@ class MountPoint:
         """Return a topic as a client sees it; None: it is outside of the mount point."""
         if topic.startswith(self._prefix):
             return topic[len(self._prefix) :] or None
+        if topic.startswith(_HIDDEN + self._prefix):
+            return _HIDDEN + topic[len(self._prefix) + 1 :]
         return topic if topic.partition(SEPARATOR)[0] == _SYSTEM else None
 
     def peer_properties(self, properties: bytes) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.engine import MessageRange
 from broker.engine.model.settings_match import SettingsTable
 from broker.engine.routing import registry
 from protocols.mqtt.properties import MESSAGE_EXPIRY_INTERVAL
@@ -15,13 +16,14 @@ from tests.support.sim_broker import SimBroker
 RULES: dict[str, object] = {"match": "*.a", "dead-letter-address": "dead.letters", "expiry-address": "dead.expired"}
 
 
-def killed(broker: SimBroker, queue: str) -> None:
-    """A message that its consumer rejects for good."""
-    client = broker.connect()
-    client.subscribe(f"/queue/{queue}", ack="client")
-    client.confirmed(f"/queue/{queue}", b"poison")
-    [message] = client.messages()
-    client.nack(message, requeue="false")
+def killed(broker: SimBroker, queue: str, *, sends: int = 1, **login: str) -> None:
+    """Messages that their consumer rejects for good."""
+    client = broker.connect(**login)
+    client.subscribe(f"/queue/{queue}", ack="client-individual")
+    for _ in range(sends):
+        client.confirmed(f"/queue/{queue}", b"poison")
+    for message in client.messages():
+        client.nack(message, requeue="false")
     client.drop()
 
 
@@ -77,3 +79,22 @@ def test_a_filtered_subscription_asks_for_the_right_to_the_origin_too() -> None:
     world.advance(5)
     assert reader.payloads() == [b"open.a"]
     assert world.broker.engine.queue("dead.expired").message_count == 2
+
+
+def test_and_to_the_first_origin_of_what_has_died_again() -> None:
+    """A secret message that expired, was sent on to an address that the reader may read, and died there."""
+    rules: dict[str, object] = {"match": "*.*", "dead-letter-address": "dead.a", "expiry-address": "dead.b"}
+    world = SimWorld(guarded("secret.#", rules=rules), users=READERS)
+    reader = world.connect("reader", **LOGIN)
+    assert reader.subscribe("dead/#", qos=1) == [1]
+    broker = world.broker
+    sender = broker.connect(login="bob", passcode="right")
+    for queue in ("secret.a", "open.a"):
+        sender.confirmed(f"/queue/{queue}", queue.encode(), expires=str(broker.now + 1_000))
+    world.advance(5)
+    assert reader.payloads() == [b"open.a"]
+    with broker.turn():
+        broker.engine.messages.move(broker.engine.queue("dead.b"), "open.b", MessageRange())
+    killed(broker, "open.b", sends=0, login="bob", passcode="right")
+    assert broker.engine.queue("dead.a").message_count == 2
+    assert reader.payloads() == [b"open.a"]

@@ -319,6 +319,23 @@ def test_a_client_identifier_of_a_mount_point_is_refused_at_other_acceptors(vers
     assert world.connect("devices/c").connack is not None, "inside it is `devices/devices/c`"
 
 
+@VERSIONS
+@pytest.mark.parametrize("pattern", ["#", "+/x", "+/#"])
+def test_wildcards_inside_do_not_match_what_begins_with_a_dollar_inside(version: int, pattern: str) -> None:
+    """MQTT 5.0, MQTT-4.7.2-1, for topics as the client sees them."""
+    world = Mounted()
+    inside, named = world.subscriber("c", pattern, version=version), world.subscriber("d", "$foo/#", version=version)
+    outside = world.root.subscriber("o", "devices/#", "$devices/#", version=version)
+    inside.publish("$foo/x", b"kept", 1, retain=True)
+    inside.publish("foo/x", b"seen", 1)
+    assert inside.payloads() == [b"seen"]
+    assert [(message.topic, message.payload) for message in named.take()] == [("$foo/x", b"kept")]
+    assert [message.topic for message in outside.take()] == ["$devices/foo/x", "devices/foo/x"]
+    late = world.subscriber("late", pattern, version=version)
+    assert late.payloads() == []
+    assert world.subscriber("later", "$foo/+", version=version).payloads() == [b"kept"]
+
+
 def test_what_the_broker_says_is_outside_of_every_mount_point() -> None:
     world = Mounted()
     inside = world.subscriber("c", "$SYS/broker/version", auto=False)

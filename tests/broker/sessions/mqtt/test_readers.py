@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from broker.engine.model.access import Identity
 from protocols.mqtt.codes import V5, V311
 from tests.broker.security.verbs import restrict
 from tests.broker.sessions.mqtt.harness import LOGIN, READERS, guarded
@@ -90,6 +91,25 @@ def test_a_session_that_lasts_over_absence_and_restart() -> None:
     client = sim.connect("c", **again)
     assert client.present
     assert client.payloads() == [b"open/a", b"open/a", b"open/b"]
+
+
+@pytest.mark.parametrize("roles", [["amq"], []])
+def test_the_roles_of_a_token_hold_over_a_restart(roles: list[str]) -> None:
+    """Nobody can look them up; also when they permit nothing any more, what is secret is not kept for the client."""
+    sim = world("secret.#")
+    again: dict[str, Any] = {"clean": False, "expiry": 100, **LOGIN}
+    client = sim.subscriber("c", "#", qos=1, **again)
+    session = sim.broker.accepting.mqtt_sessions.get("c")
+    assert session is not None
+    token = Identity("alice", frozenset(roles), lasting=True)
+    session.client.access = sim.broker.engine.security.access(token, "c")
+    sim.broker.accepting.mqtt_sessions.note(session)
+    client.drop()
+    sim.restart()
+    producer = sim.connect("p", **LOGIN)
+    for topic in ("secret/a", "open/a"):
+        producer.publish(topic, topic.encode(), 1)
+    assert sim.connect("c", **again).payloads() == [b"open/a"] * len(roles)
 
 
 def test_another_user_gets_nothing_of_what_the_first_one_may_read() -> None:
