@@ -263,6 +263,7 @@ def fail_at(operations: Iterable[int], settings: Config, fault: Fault, *, sticky
         files = SimFiles(at)
         files.plan(at, fault, sticky=sticky)
         oracle = attempt(files, settings)
+        assert files.faults > 0
         files.heal()
         files.crash()
         restarted(files, settings, oracle)

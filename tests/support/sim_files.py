@@ -56,7 +56,7 @@ _NEED_DESCRIPTOR: Final = frozenset(
 )
 
 #: The operations that a fault can hit, if not all.
-_HITS: Final = {Fault.ENOSPC: _NEED_ROOM, Fault.EMFILE: _NEED_DESCRIPTOR}
+_HITS: Final = {Fault.ENOSPC: _NEED_ROOM, Fault.EMFILE: _NEED_DESCRIPTOR, Fault.SHORT: frozenset({"write"})}
 
 #: The faults that a write or a sync meets half way.
 _ERRORS: Final = frozenset({Fault.EIO, Fault.ENOSPC, Fault.ENOMEM})
@@ -159,6 +159,12 @@ class SimFiles:
         self._at = self.operations + at
         self._fault = fault
         self._sticky = sticky
+
+    def hit_by(self, fault: Fault) -> list[int]:
+        """The numbers of the operations up to now that such a fault can hit: planned at others it does nothing."""
+        hits = _HITS.get(fault)
+        done = (line.partition(" ")[0] for line in self.history)
+        return [at for at, operation in enumerate(done, 1) if hits is None or operation in hits]
 
     def heal(self) -> None:
         """Cancel the planned fault."""
