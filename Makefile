@@ -24,11 +24,11 @@ run: $(RUNNING)
 test: $(TESTING)
 	@$(MAKE) --no-print-directory --file $(firstword $(MAKEFILE_LIST)) --jobs 2 NICE='nice -n 19' check suite
 
-# Three processes on two cores: many tests wait for brokers, clients and timers.  What they import is compiled once
-# before; otherwise each of the three compiles all of it.  The tests themselves report collection errors.
+# Four processes on two cores: two of them mostly wait, for brokers, clients and Spark.  What they import is compiled
+# once before; otherwise each of them compiles all of it.  The tests themselves report collection errors.
 suite: $(TESTING)
 	-$(BIN)/pytest --collect-only -qq >/dev/null
-	$(BIN)/pytest -n 3
+	$(BIN)/pytest -n 4
 
 check: $(TESTING)
 	$(NICE) $(BIN)/ruff check .

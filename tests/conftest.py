@@ -22,7 +22,7 @@ settings.register_profile("explore", settings.get_profile("bartleby"), derandomi
 settings.load_profile("bartleby")
 
 #: Tests that share something expensive (a Spark session, a cluster, a broker, a database, a build) run in one process,
-#: one after the other; the first that fits counts.  The storms share nothing, and take longer than others.  Three
+#: one after the other; the first that fits counts.  The storms share nothing, and take longer than others.  Several
 #: processes share the interop tests: together they wait longer for brokers and clients than all other tests run.
 TOGETHER: Final = (
     "tests/spark_jobs/test_submit.py",
