@@ -15,13 +15,14 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from threading import RLock
 from typing import Final, Literal, TextIO
 
 from broker.clock import monotonic_ms, wall_ms
-from broker.log_events import EVENTS, Event, Level
+from broker.log_events import EVENTS, Counted, Event, Level
 from broker.security.audit_log import AuditLog
-from broker.security.refusals import Refusals
+from broker.security.repeats import Repeats
 
 LogFormat = Literal["console", "json"]
 
@@ -127,11 +128,19 @@ class Log:
         #: How often each code was reported, whether or not its line was written.
         self.counts = dict.fromkeys(EVENTS, 0)
         self.audit: AuditLog | None = None
-        self._refusals = Refusals()
+        # Apart, so that a flood of refusals does not take the users' names from the numbers of logins.
+        self._repeats: Final[dict[Counted, Repeats]] = {"logins": Repeats(), "refusals": Repeats()}
         self._lock = RLock()  # the journal's writer thread reports too
         self._output = _Output(stream)
         self._render = _json if format == "json" else _console
         self.set_level(level)
+
+    def open_audit(self, path: Path | None) -> None:
+        """Open the audit log, or another one; None: have none.  Raises OSError."""
+        audit = None if path is None else AuditLog(path, lambda error: self("audit.failed", error=error))
+        before, self.audit = self.audit, audit
+        if before is not None:
+            before.close()
 
     def set_level(self, level: Level) -> None:
         """Write events of this level and above from now on."""
@@ -153,8 +162,10 @@ class Log:
             if audit is None and _LEVELS[level.upper()] < self._least and not event.limited:
                 return  # the common case for events of connections and logins
             values = {name: _cut_field(name, value, chars_max) for name, value in fields.items()}
-            if audit is not None and not (event.counted and not self._refusals.note(code, values, self._monotonic())):
-                self._audit(audit, code, values)
+            if audit is not None and (
+                event.counted is None or self._repeats[event.counted].note(code, values, self._monotonic())
+            ):
+                audit.write(_utc(self._wall()), code, values)
             if event.limited and not self._admit(code):
                 return
             self._write(level, code, values)
@@ -162,12 +173,6 @@ class Log:
     def _write(self, level: Level, code: str, fields: Mapping[str, str | int]) -> None:
         if _LEVELS[level.upper()] >= self._least:
             self._output.write(self._render(_utc(self._wall()), level, code, fields))
-
-    def _audit(self, audit: AuditLog, code: str, values: Mapping[str, str | int]) -> None:
-        before = audit.failed
-        audit.write(_utc(self._wall()), code, values)
-        if audit.failed is not before:
-            self("audit.failed", error=str(audit.failed))
 
     def _admit(self, code: str) -> bool:
         window = self._windows.get(code)
@@ -182,12 +187,16 @@ class Log:
     def tell_suppressed(self, *, now: bool = False) -> None:
         """Report the lines suppressed in past periods; `now`: also in the current ones, before the log ends.
 
-        The same for refusals that the audit log has as numbers.  Call now and then.
+        The same for repeats that the audit log has as numbers, and `now` waits until it is written.  Call now and then.
         """
-        if self.audit is not None and (now or self._refusals.is_over(self._monotonic())):
-            with self._lock:
-                for code, fields in self._refusals.take():
-                    self._audit(self.audit, code, fields)
+        if self.audit is not None:
+            for repeats in self._repeats.values():
+                if now or repeats.is_over(self._monotonic()):
+                    with self._lock:
+                        for code, fields in repeats.take():
+                            self.audit.write(_utc(self._wall()), code, fields)
+            if now:
+                self.audit.flush()  # not under the lock: its thread may report a failure
         if not self._windows:
             return
         over = self._monotonic() - PERIOD_MS

@@ -17,12 +17,16 @@ _MEANT: Final = "Nothing, if it was intended; the line and the audit log name th
 _RESTART: Final = "Restart it, as a service manager does, and report the traceback in the line."
 
 
+#: What is counted together in the audit log.
+Counted = Literal["logins", "refusals"]
+
+
 class Event(NamedTuple):
     """An event that is logged.
 
     `action`: what to do about it, empty: nothing, as an operator or a client intended it.  `limited`: peers can provoke
     it at will, so excess lines are only counted.  `audited`: auditors need it, so it goes to the audit log too;
-    `counted`: there as a number for each origin, as it refuses what anybody may try.
+    `counted`: there as a number for each origin if it repeats, as clients can repeat it at will.
     """
 
     level: Level
@@ -30,7 +34,7 @@ class Event(NamedTuple):
     action: str = ""
     limited: bool = False
     audited: bool = False
-    counted: bool = False
+    counted: Counted | None = None
 
 
 EVENTS: Final[dict[str, Event]] = {
@@ -40,7 +44,7 @@ EVENTS: Final[dict[str, Event]] = {
         "If the user should have it, add one of its roles to the matching `security-settings`.",
         limited=True,
         audited=True,
-        counted=True,
+        counted="refusals",
     ),
     "address.auto_deleted": Event(
         "info", "An unused address that had been created automatically was deleted.", limited=True
@@ -268,13 +272,14 @@ EVENTS: Final[dict[str, Event]] = {
         "Lines of another code were left out to keep the log readable.",
         "Nothing, or read the lines of the code that it names; the metrics count them all.",
     ),
-    "login.accepted": Event("debug", "A client logged in, or needed no login.", audited=True),
+    "login.accepted": Event("debug", "A client logged in, or needed no login.", audited=True, counted="logins"),
     "login.expired": Event(
         "info",
         "A connection was closed because its token expired.",
         "Let the client fetch a new token before the old one expires.",
         limited=True,
         audited=True,
+        counted="logins",
     ),
     "login.failed": Event(
         "error", "A bug in the broker made the check of a login fail: the client was refused.", _BUG, limited=True
@@ -285,7 +290,7 @@ EVENTS: Final[dict[str, Event]] = {
         "Read `reason` and `user` in the line; many from one address are attempts to guess a password.",
         limited=True,
         audited=True,
-        counted=True,
+        counted="refusals",
     ),
     "login.revoked": Event(
         "warning",
@@ -305,7 +310,7 @@ EVENTS: Final[dict[str, Event]] = {
         "Close connections of this user, or raise `limits.connections-per-user-max`.",
         limited=True,
         audited=True,
-        counted=True,
+        counted="refusals",
     ),
     "management.called": Event(
         "info", "An operator made a management call that changes something.", limited=True, audited=True
@@ -316,7 +321,7 @@ EVENTS: Final[dict[str, Event]] = {
         "Send the token of `management.token`, or log in as a user with the permission `manage`.",
         limited=True,
         audited=True,
-        counted=True,
+        counted="refusals",
     ),
     "message.dead_lettered": Event(
         "info",
@@ -559,6 +564,7 @@ EVENTS: Final[dict[str, Event]] = {
         "Give each client an identifier of its own; for a client whose user has changed, see docs/mqtt.md, Sessions.",
         limited=True,
         audited=True,
+        counted="refusals",
     ),
     "session.taken_over": Event(
         "warning",

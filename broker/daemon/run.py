@@ -400,6 +400,7 @@ def run(config: Config, reload: Reload) -> int:
 
     def end_at_once() -> None:
         log("stopped", status=ExitStatus.OK)
+        log.tell_suppressed(now=True)
         os._exit(ExitStatus.OK)
 
     async def main() -> ExitStatus:

@@ -19,7 +19,6 @@ from broker.management.ports import Broker as BrokerPort
 from broker.management.runtime import Listening
 from broker.management.shared import Shared
 from broker.net.runner import LoopRunner
-from broker.security.audit_log import AuditLog
 from broker.security.reload import BrokerSecurity
 from broker.security.users_file import UnusableFile
 from broker.sessions.links.links import Links
@@ -35,8 +34,7 @@ class Server:
         self.acceptors = Acceptors(config, broker.tick, log)
         self._runner = LoopRunner(broker.tick)
         try:
-            if config.security.audit_file is not None:
-                log.audit = AuditLog(config.security.audit_file)
+            log.open_audit(config.security.audit_file)
             self.security = BrokerSecurity(config, broker.engine, self._runner, report=log, now=clock.monotonic_ms)
             self.links = Links(broker.engine, link_settings(config))
             self._accepting = Accepting(config, broker.tick, self.security.gate)

@@ -1,6 +1,6 @@
-"""Counts refusals for the audit log, which anybody can provoke: by code, user and address, in periods.
+"""Counts events for the audit log that clients can repeat at will: by code, user and address, in periods.
 
-The first refusal of an origin in a period is written as it is; the others are counted, and their number is written at
+The first event of an origin in a period is written as it is; the others are counted, and their number is written at
 the end of the period.  So a flood of them does not displace the logins and changes of others from the audit log.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-#: How long refusals are counted before their number is written, in ms.
+#: How long events are counted before their number is written, in ms.
 PERIOD_MS: Final = 300_000
 
 #: Origins in a period that are counted by user and address, and as many by address only; all others are counted
@@ -20,8 +20,8 @@ ORIGINS_MAX: Final = 200
 Origin = tuple[str, str, str]
 
 
-class Refusals:
-    """The refusals of the current period; times are ms of one clock."""
+class Repeats:
+    """The counted events of the current period; times are ms of one clock."""
 
     def __init__(self) -> None:
         self._since = 0
@@ -29,7 +29,7 @@ class Refusals:
         self._by_address = 0  # of these, the ones without a user because there were too many
 
     def note(self, code: str, fields: Mapping[str, str | int], now: int) -> bool:
-        """Count a refusal; whether it is the first of its origin in this period, to be written as it is."""
+        """Count an event; whether it is the first of its origin in this period, to be written as it is."""
         if not self._counts:
             self._since = now
         address = str(fields.get("remote", "")).rpartition(":")[0]
@@ -44,7 +44,7 @@ class Refusals:
         return first
 
     def is_over(self, now: int) -> bool:
-        """Whether a period with refusals is over."""
+        """Whether a period with events is over."""
         return bool(self._counts) and now - self._since >= PERIOD_MS
 
     def take(self) -> list[tuple[str, dict[str, str | int]]]:
