@@ -29,6 +29,7 @@ from broker.engine.delivery import closing, subscribe
 from broker.engine.delivery.client_subscriptions import ClientSubscriptions
 from broker.engine.delivery.consumers import Consumers
 from broker.engine.delivery.transaction import Transactions
+from broker.engine.filter import prepare
 from broker.engine.model.access import UNRESTRICTED, Access, Security
 from broker.engine.model.attributes import RequestedAttributes
 from broker.engine.model.errors import AlreadyInUse, NotBrowsable
@@ -83,6 +84,7 @@ class Engine:
         formats: list[Format],
         limits: Limits,
     ) -> None:
+        prepare()
         self._state = state = State(
             journal=journal,
             settings_table=settings,

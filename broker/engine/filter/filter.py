@@ -60,11 +60,18 @@ def compile_filter(text: str) -> Filter | None:
 
 @functools.lru_cache(maxsize=CACHE_FILTERS_MAX)
 def _compiled(text: str) -> Filter:
-    # Imported here: the parser and its grammar are a lot to load for a broker without filters.
+    # Imported here: the parser and its grammar are a lot to load for the tools, which need none (`prepare`).
     from broker.engine.filter.grammar import parse
 
     start, options = _prefixes(text)
     return Filter(text, parse(text, start, hyphenated=options[_HYPHENATED], convert=options[_CONVERT]))
+
+
+def prepare() -> None:
+    """Load the parser and build its grammars, before there are clients: the first filter would stop them for 50 ms."""
+    from broker.engine.filter.grammar import build
+
+    build()
 
 
 def _prefixes(text: str) -> tuple[int, dict[str, bool]]:
