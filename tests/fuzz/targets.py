@@ -26,6 +26,7 @@ from broker.offline.importing import BadLine, import_lines
 from broker.offline.parts import Stopped
 from broker.security.tokens import BadToken, KeySet, TokenRules, Tokens
 from broker.security.users_file import UnusableFile, read_users, write_users
+from tests.fuzz import sent
 from tests.protocols.amqp import conversation as amqp
 from tests.protocols.mqtt import conversation as mqtt
 from tests.protocols.stomp import conversation as stomp
@@ -263,6 +264,7 @@ def targets() -> dict[str, Target]:
     return {
         "stomp": Target(_stomp, _stomp_seeds(), stomp.TOKENS),
         "amqp": Target(_amqp, _amqp_seeds(), keys),
+        "amqp-messages": Target(sent.Sent().run, sent.seeds(), [*sent.TOKENS, *amqp.WRONG]),
         "mqtt": Target(_mqtt, _mqtt_seeds(), mqtt.TOKENS),
         "selector": Target(_selector, [each.encode() for each in SELECTORS], words, 5_000),
         "token": Target(

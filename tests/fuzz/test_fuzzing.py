@@ -9,6 +9,7 @@ import pytest
 
 from tests.fuzz.fuzzing import Failed, fuzz
 from tests.fuzz.mutation import Mutator
+from tests.fuzz.sent import Sent, seeds
 from tests.fuzz.targets import Target, targets
 
 #: As many as a second allows.
@@ -55,3 +56,10 @@ def test_the_same_seed_makes_the_same_inputs() -> None:
     assert inputs(1) == inputs(1)
     assert inputs(1) != inputs(2)
     assert max(map(len, inputs(1))) <= target.bytes_max
+
+
+def test_messages_that_are_fed_to_a_broker_reach_consumers() -> None:
+    target = Sent()
+    for data in seeds():
+        target.run(data)
+    assert target.accepted >= 3 * 6, "over STOMP, AMQP and MQTT"
