@@ -60,6 +60,11 @@ class MessagePages(Pages):
         """Retry, move or remove the ticked messages, or all that match the filter, as a task."""
         queue, engine = self._desk.engine.queue(visit.text("queue")), self._desk.engine
         request = self._request(visit, queue)
+        question = "" if visit.flag("confirmed") else _question(request, queue)
+        if question:  # without JavaScript the browser has not asked
+            fields = [(name, value) for name, values in visit.form.items() if name != "csrf" for value in values]
+            context = {"question": question, "fields": fields, "action": "/messages", "queue": queue.name}
+            return self._desk.page(visit, "confirm.html", context)
         task = self._desk.enter().tasks.start(request)
         await durable(engine)
         if not task.state.ended or request.dry_run:
@@ -103,6 +108,23 @@ class MessagePages(Pages):
             by=caller_fields(visit.request, visit.access),
             identity=visit.access.identity,
         )
+
+
+def _question(request: TaskRequest, queue: Queue) -> str:
+    """What to ask before messages are moved or removed; empty: nothing, for a single message or a count."""
+    ends = {TaskKind.MOVE: f" to {request.target}", TaskKind.PURGE: " for good"}
+    if request.kind not in ends or request.dry_run or len(request.ids) == 1:
+        return ""
+    verb = "Move" if request.kind is TaskKind.MOVE else "Remove"
+    has = counted(queue.message_count, "message", "messages")
+    if request.ids:
+        what = f"{counted(len(request.ids), 'message', 'messages')} of queue {queue.name}"
+    elif request.group or request.filter:
+        which = (" of the group" if request.group else "") + (f" that match {request.filter}" if request.filter else "")
+        what = f"all messages{which} of queue {queue.name}, which has {has},"
+    else:
+        what = f"all {has} of queue {queue.name}"
+    return f"{verb} {what}{ends[request.kind]}?"
 
 
 def _edit(visit: Visit) -> Edit:

@@ -73,7 +73,11 @@ function aboutMessages(button) {
 document.addEventListener("click", (event) => {
   const button = event.target.closest?.("button[data-sure], button[data-many]");
   const asks = button && (button.dataset.sure ?? aboutMessages(button));
-  if (asks && !window.confirm(asks)) event.preventDefault();
+  if (!asks) return;
+  if (!window.confirm(asks)) return event.preventDefault();
+  const mark = document.createElement("input"); // else the broker would ask again
+  Object.assign(mark, { type: "hidden", name: "confirmed", value: "1" });
+  button.form.append(mark);
 });
 
 // -- whether the broker answers ---------------------------------------------------------------------------------------

@@ -67,22 +67,52 @@ async def test_the_whole_round_of_orders_that_died(broker: TestBroker, owner: Br
     assert (fields["queue"], fields["kind"], fields["token"]) == ("DLQ", "retry", "management.token")
 
 
+@pytest.mark.parametrize(
+    ("given", "asked", "left"),
+    [
+        ({"do": "remove", "all": "1"}, "Remove all 3 messages of queue orders for good?", [0, 0]),
+        ({"do": "move", "to": "other", "all": "1"}, "Move all 3 messages of queue orders to other?", [0, 3]),
+        ({"do": "move", "to": "other"}, "Move 2 messages of queue orders to other?", [1, 2]),
+        (
+            {"do": "remove", "all": "1", "filter": "country = 'DE'"},
+            "Remove all messages that match country = 'DE' of queue orders, which has 3 messages, for good?",
+            [1, 0],
+        ),
+    ],
+)
+async def test_many_messages_are_asked_about_without_javascript(
+    broker: TestBroker, owner: Browser, given: dict[str, str], asked: str, left: list[int]
+) -> None:
+    broker.queue("other")
+    broker.send("orders", [b"1", b"2"], headers=[(b"country", b"DE")])
+    await broker.sent("orders", [b"3"])
+    page = await owner.get("/queue?name=orders")
+    ids = {} if "all" in given else {"id": [str(message.id) for message in broker.held("orders")][:2]}
+    question = await owner.send(page, "/messages", **given, **ids)
+    assert (question.status, asked in question.seen) == (200, True), question.seen
+    assert counts(broker, "orders", "other") == [3, 0]
+    [form] = question.forms("/messages")
+    done = await owner.post("/messages", {**form, **ids, "confirmed": "1"})
+    assert done.status == 303
+    assert counts(broker, "orders", "other") == left
+
+
 async def test_chosen_messages_are_moved_and_removed(broker: TestBroker, owner: Browser) -> None:
     broker.queue("other")
     broker.send("orders", [b"1", b"2", b"3", b"4"], headers=[(b"country", b"DE")])
     await broker.sent("orders", [b"5"], headers=[(b"country", b"FR")])
     page = await owner.get("/queue?name=orders")
     ids = [str(message.id) for message in broker.held("orders")]
-    sent = await owner.send(page, "/messages", do="move", to="other", id=ids[:2])
+    sent = await owner.send(page, "/messages", do="move", to="other", id=ids[:2], confirmed="1")
     assert sent.status == 303
     assert counts(broker, "orders", "other") == [3, 2]
-    sent = await owner.send(page, "/messages", do="remove", id=[ids[2], ids[0]])
+    sent = await owner.send(page, "/messages", do="remove", id=[ids[2], ids[0]], confirmed="1")
     page = await owner.follow(sent)
     assert "1 message was removed." in page.seen
     assert "1 stayed: They were named by id, but are not on the queue." in page.seen
     page = await owner.get("/queue?name=orders&filter=country+%3D+%27DE%27")
     assert page.text.count('name="id"') == 1
-    await owner.send(page, "/messages", do="remove", all="1")
+    await owner.send(page, "/messages", do="remove", all="1", confirmed="1")
     assert counts(broker, "orders") == [1], "that of the other country"
     page = await owner.get("/queue?name=orders")
     assert (await owner.send(page, "/messages", do="remove")).status == 400

@@ -13,7 +13,7 @@ async def slow(broker: TestBroker, owner: Browser) -> Page:
     broker.queue("other")
     await broker.sent("orders", [b"x"] * 100)
     page = await owner.get("/queue?name=orders")
-    started = await owner.send(page, "/messages", do="move", to="other", all="1", rate="1")
+    started = await owner.send(page, "/messages", do="move", to="other", all="1", rate="1", confirmed="1")
     assert started.to.startswith("/task?id=")
     return await owner.follow(started)
 
