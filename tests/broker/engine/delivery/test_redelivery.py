@@ -10,6 +10,7 @@ import pytest
 from broker.engine.delivery import redelivery
 from broker.engine.delivery.redelivery import DeliveryOutcome
 from broker.engine.queues.consumer import EXCLUDED_SWEEP_MIN, AckMode, LinkTarget
+from broker.engine.queues.paging.depage import RETRY_MS
 from store import decode
 from store.record import DeadLetterReason, RemovalReason
 from tests.broker.engine.engine_harness import Bench, notes
@@ -257,6 +258,77 @@ def test_a_postponed_message_makes_room_for_the_next(bench: Bench) -> None:
     bench.enter().consumers.postpone(taker.consumer, first, "cannot be read now")
     bench.run()
     assert taker.take() == [b"1", b"2"]
+
+
+STRICT = {"match": "a", "delivery-count-persistence": "strict"}
+
+
+@pytest.mark.parametrize("settings", [{"match": "a"}, STRICT])
+def test_a_postponed_message_has_not_failed_and_waits(settings: dict[str, object]) -> None:
+    bench = Bench(settings)
+    (message,) = bench.sent("a", b"1")
+    taker = bench.take("a")
+    assert taker.take() == [b"1"]
+    bench.enter().consumers.postpone(taker.consumer, message, "cannot be read now")
+    bench.run()
+    assert (bench.places("a"), counted(bench)) == ({b"1": "scheduled"}, {b"1": 0})
+    assert bench.queue("a").delivering == 0
+    bench.broker.advance(RETRY_MS - 1)
+    assert taker.take() == []
+    bench.broker.advance(1)
+    assert taker.take() == [b"1"]
+    check_counters(bench.broker)
+
+
+@pytest.mark.parametrize("settings", [{"match": "a"}, STRICT])
+def test_a_postponed_message_has_not_failed_on_the_disk_either(settings: dict[str, object]) -> None:
+    """Strict mode had counted it when it was delivered."""
+    bench = Bench(settings)
+    (message,) = bench.sent("a", b"1")
+    taker = bench.take("a")
+    bench.enter().consumers.postpone(taker.consumer, message, "cannot be read now")
+    bench.run()
+    assert counted(bench.restart()) == {b"1": 0}
+
+
+def test_a_postponed_message_goes_with_its_queue() -> None:
+    bench = Bench()
+    (message,) = bench.sent("a", b"1")
+    taker = bench.take("a")
+    engine = bench.enter()
+    queue = bench.queue("a")
+    settled = taker.consumer.settle([message.id])
+    engine.delete_queue(queue)
+    redelivery.postpone(engine._state, queue, settled, RETRY_MS)
+    bench.run()
+    assert queue.scheduled == {}
+    assert bench.restart().engine.usage.messages == 0
+
+
+@pytest.mark.parametrize("settings", [DELAY, {**DELAY, **STRICT}])
+def test_what_was_never_sent_is_ready_at_once_and_not_counted(settings: dict[str, object]) -> None:
+    bench = Bench(settings)
+    messages = bench.sent("a", b"1", b"2")
+    taker = bench.take("a")
+    engine = bench.enter()
+    settled = taker.consumer.settle([message.id for message in messages])
+    engine.consumers.close(taker.consumer, redelivery.CLOSED)
+    redelivery.withdraw(engine._state, bench.queue("a"), settled)
+    bench.run()
+    assert set(bench.places("a").values()) == {"ready"}
+    assert (counted(bench), redelivered(bench)) == ({b"1": 0, b"2": 0}, set())
+    assert counted(bench.restart()) == {b"1": 0, b"2": 0}
+
+
+@pytest.mark.parametrize(("non_destructive", "count"), [(False, 1), (True, 0)])
+def test_a_failure_counts_where_deliveries_take_messages_away(non_destructive: bool, count: int) -> None:
+    bench = Bench({"match": "a", "default-non-destructive": non_destructive})
+    messages = bench.sent("a", b"1")
+    bench.take("a")
+    redelivery.count_failure(bench.enter()._state, bench.queue("a"), messages)
+    bench.run()
+    assert counted(bench) == {b"1": count}
+    assert counted(bench.restart()) == {b"1": count}
 
 
 @pytest.mark.parametrize("selector", ["", "AMQPriority = 4"])

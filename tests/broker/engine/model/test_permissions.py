@@ -43,6 +43,21 @@ def test_what_the_deciding_entry_does_not_give_is_denied() -> None:
     assert not PermissionTable([]).rights("", "").grants(ROLES, SEND, "a"), "no entry: denied"
 
 
+@pytest.mark.parametrize(
+    ("entries", "everywhere"),
+    [
+        ({"#": True}, True),
+        ({"#": True, "a.b": True}, True),
+        ({"#": True, "a.b": False}, False),
+        ({"#": False, "a.b": True}, False),
+        ({"a.b": True, "a.#": True}, False),
+        ({}, False),
+    ],
+)
+def test_everywhere_is_granted_by_every_entry_of_which_one_fits_all(entries: dict[str, bool], everywhere: bool) -> None:
+    assert table(**entries).rights("", "").grants_everywhere(ROLES, SEND) is everywhere
+
+
 def test_user_and_client_are_filled_in_literally() -> None:
     rights = table(**{"u.%u.#": True, "c.%c": True, "%u.%c": True})
     assert allowed(rights, "u.alice.x", user="alice")
