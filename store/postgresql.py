@@ -19,8 +19,9 @@ from store.postgresql_server import Connection, PostgresSettings, Server, error_
 from store.segment import SEGMENT_HEADER_BYTES, decode_header
 from store.standbys import Standbys
 
-#: The layout of the tables.
-FORMAT: Final = 1
+#: The layout of the tables and of the journal in them: 2 has segments of format version 2.  An owner raises it with its
+#: claim, so that older software does not start on what it cannot read.
+FORMAT: Final = 2
 
 #: How long the removal of a segment waits for sessions that read it, in ms, before it is postponed.
 _TRIM_WAIT_MS: Final = 200
@@ -109,9 +110,9 @@ class Postgres(_OnServer):
                     " dsn; if the schema is missing, have an administrator run"
                     f" CREATE SCHEMA {schema} AUTHORIZATION {connection.info.user}"
                 ) from error
-            if found[0] != FORMAT:
+            if not 1 <= found[0] <= FORMAT:
                 raise DatabaseUnfit(
-                    f"the tables in schema {schema} have format {found[0]}, this software knows {FORMAT}"
+                    f"the tables in schema {schema} have format {found[0]}, this software knows 1 to {FORMAT}"
                 )
         self._server.fit = True
 
@@ -137,9 +138,11 @@ class Postgres(_OnServer):
 
     def claim(self, owner: str) -> Head | None:
         query = self._server.query(
-            "UPDATE {schema}.head SET epoch = epoch + 1, replicated_segment = segment, replicated_at = at WHERE EXISTS"
+            "UPDATE {schema}.head SET format = {format}, epoch = epoch + 1, replicated_segment = segment,"
+            " replicated_at = at WHERE format <= {format} AND EXISTS"
             " (SELECT 1 FROM {schema}.lease WHERE owner = %s AND until > clock_timestamp()) RETURNING"
-            f" {_HEAD}"
+            f" {_HEAD}",
+            format=sql.Literal(FORMAT),
         )
         row = self._server.change(query, owner)
         return None if row is None else _head(row)

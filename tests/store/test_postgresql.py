@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import count
 from select import poll, select
 from threading import Thread
@@ -180,6 +180,22 @@ def test_another_epoch_or_place_changes_nothing(connect: Connect) -> None:
     assert (database.head(), database.segments(), database.bodies()) == before
 
 
+def test_a_claim_marks_the_tables_for_older_software(pair: Pair) -> None:
+    """It refuses any format but its own; until the claim it may still own the journal."""
+    chosen = settings(pair)
+    with closing(Postgres(chosen)) as database, closing(PostgresLease(chosen)) as leases:
+        database.check()
+        head = f"SELECT format FROM {chosen.schema}.head"
+        statement(pair, f"UPDATE {chosen.schema}.head SET format = 1")
+        database.check()
+        assert pair.primary.sql(head) == [(1,)]
+        assert leases.take_lease("one", 60_000)
+        assert database.claim("one")
+        assert pair.primary.sql(head) == [(2,)]
+        statement(pair, f"UPDATE {chosen.schema}.head SET format = 3")
+        assert database.claim("one") is None, "newer software has had it since this one started"
+
+
 def test_only_the_owner_of_the_lease_claims(connect: Connect) -> None:
     database, leases = connect()
     assert database.claim("one") is None
@@ -307,7 +323,7 @@ def test_the_tables_are_made_once_and_known_again(pair: Pair) -> None:
         database.check()
         database.close()
     statement(pair, f"UPDATE {chosen.schema}.head SET format = 9")
-    with pytest.raises(DatabaseUnfit, match="format 9, this software knows 1"):
+    with pytest.raises(DatabaseUnfit, match="format 9, this software knows 1 to 2"):
         Postgres(chosen).check()
 
 
