@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 
 from broker import clock
 from broker.config import Config
-from broker.daemon.start_errors import opening
+from broker.daemon.start_errors import cannot_listen, opening
 from broker.engine.model.report import Report
 from broker.management.http import HttpServer
 from broker.management.ports import AcceptorState
 from broker.management.runtime import Listening
+from broker.net import binding
 from broker.net.admission import ConnectionSlots
 from broker.net.connection import Connection, Ticking
 from broker.net.listener import CHECK_PERIOD_MS, Listener, MakeSession
@@ -150,3 +151,9 @@ class Acceptors:
         for listener in self._listeners.values():
             listener.abort()
         self._listening.clear()
+
+
+def taken(name: str, host: str, port: int) -> str:
+    """Return why an acceptor could not listen at an address now; empty: it could.  Binds it for a moment."""
+    error = binding.taken(host, port)
+    return "" if error is None else f"acceptors.{name}: {host}:{port}: {cannot_listen(name, error)}"

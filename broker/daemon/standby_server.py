@@ -11,9 +11,8 @@ from collections.abc import Callable
 from broker import clock
 from broker.config import AmqpAcceptor, Config, MessagingAcceptor, MqttAcceptor, StompAcceptor
 from broker.daemon.accepting import amqp_scheme, detecting, failover_servers, served_protocols, speaks_websocket
-from broker.daemon.acceptors import Acceptors
+from broker.daemon.acceptors import Acceptors, taken
 from broker.daemon.descriptors import limit, open_now, share_out
-from broker.daemon.start_errors import taken
 from broker.engine.model.report import Report
 from broker.management.http import HttpServer
 from broker.management.ports import Broker, Replicated

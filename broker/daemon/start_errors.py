@@ -93,22 +93,6 @@ def opening(name: str, host: str, port: int) -> Iterator[None]:
         raise CannotListen(name, f"{host}:{port}", cannot_listen(name, error)) from error
 
 
-def taken(name: str, host: str, port: int) -> str:
-    """Return why an acceptor could not listen at an address now; empty: it could.  Binds it for a moment."""
-    try:
-        for family, kind, _, _, address in socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        ):
-            with socket.socket(family, kind) as trial:
-                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if family == socket.AF_INET6:
-                    trial.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                trial.bind(address)
-    except (OSError, UnicodeError) as error:
-        return f"acceptors.{name}: {host}:{port}: {cannot_listen(name, error)}"
-    return ""
-
-
 def cannot_listen(name: str, error: OSError | UnicodeError) -> str:
     """Explain why an acceptor cannot listen, and what to do."""
     if isinstance(error, UnicodeError):  # of RFC 3490, which Python applies to names

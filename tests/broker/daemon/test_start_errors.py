@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.daemon.start_errors import CannotListen, cannot_listen, cannot_open, fields, opening, taken
+from broker.daemon.acceptors import taken
+from broker.daemon.start_errors import CannotListen, cannot_listen, cannot_open, fields, opening
 from store.errors import CopyAhead, DirectoryLocked, JournalFull, LogFailed
 
 DATA = Path("/data")
@@ -125,3 +126,11 @@ def test_a_directory_in_use() -> None:
 
 def test_what_nobody_can_advise_on_stays_as_it_is() -> None:
     assert cannot_open(DATA, LogFailed("the disk failed")) == "the disk failed"
+
+
+def test_all_addresses_are_tried_as_an_acceptor_binds_them() -> None:
+    """An acceptor on `::` listens on IPv4 too, so a taken port of IPv4 is taken for it."""
+    with socket.create_server(("0.0.0.0", 0)) as other:
+        port = other.getsockname()[1]
+        assert "address already in use" in taken("stomp", "::", port)
+    assert taken("stomp", "::", port) == ""
