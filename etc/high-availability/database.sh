@@ -35,6 +35,7 @@ make() {
     postgres --single -D "$new" postgres > /dev/null <<SQL
 CREATE ROLE replicator LOGIN REPLICATION PASSWORD '$(cat "$secrets/replicator.password")'
 CREATE ROLE bartleby LOGIN PASSWORD '$(cat "$secrets/bartleby.password")'
+GRANT pg_read_all_stats TO bartleby
 CREATE DATABASE bartleby OWNER bartleby
 SQL
     cat >> "$new/postgresql.conf" <<CONF

@@ -164,6 +164,8 @@ def test_both_start_again_as_what_they_were(servers: tuple[ScriptedServer, Scrip
             server.kill()
         server.start()
     _sql(dsn, "CREATE TABLE kept (number int)")
+    sees = "SELECT pg_has_role(current_user, 'pg_read_all_stats', 'MEMBER')"
+    assert _sql(dsn, sees) == [(True,)], "so that the broker can show which server confirms"
     assert (two.volume / "data" / "standby.signal").exists()
     assert not (one.volume / "data" / "standby.signal").exists()
 
