@@ -176,6 +176,7 @@ class Links:
         if link.connected and self._engine.now - link.opened_at < settings.retry_interval:
             link.attempts = link.attempts_before
         wait = min(settings.retry_interval << min(link.attempts, 30), settings.retry_interval_max)
+        wait -= self._engine.random.randrange(wait // 2 + 1)  # many links to one broker do not come back at once
         link.attempts += 1
         link.retry_at = self._engine.now + wait
         link.move("lost", why)

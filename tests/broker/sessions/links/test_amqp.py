@@ -483,7 +483,12 @@ def test_back_off_doubles_up_to_its_limit() -> None:
         attempts = links.link().attempts
         while links.link().attempts == attempts:
             links.advance(250)
-    assert [-(-wait // 1_000) for wait in waits] == [1, 2, 4, 8, 8]
+    for wait, longest in zip(waits, [1_000, 2_000, 4_000, 8_000, 8_000], strict=True):
+        assert longest // 2 <= wait <= longest
+    assert (
+        len({wait * 8_000 // longest for wait, longest in zip(waits, [1_000, 2_000, 4_000, 8_000, 8_000], strict=True)})
+        > 1
+    )
     assert links.link().state is State.RETRYING
     assert "connection refused" in links.link().error
     links.mend(9_000)
@@ -521,10 +526,11 @@ def test_a_connection_that_ends_at_once_is_a_failure_like_any_other() -> None:
         while links.link().shown is not State.RUNNING:
             links.advance(250)
         links.advance(500)
-    assert waits == [1_000, 2_000, 4_000, 8_000, 8_000]
+    for wait, longest in zip(waits, [1_000, 2_000, 4_000, 8_000, 8_000], strict=True):
+        assert longest // 2 <= wait <= longest
     links.advance(1_000)
     links.cut()
-    assert links.link().retry_at - a.now == 1_000, "it has lasted"
+    assert 500 <= links.link().retry_at - a.now <= 1_000, "it has lasted"
 
 
 def test_messages_are_fetched_for_consumers_that_wait() -> None:
