@@ -24,8 +24,8 @@ def explain(words: tuple[str, ...], output: OutputFormat) -> None:
     """Explain a word or number that the broker, a client or a command shows.
 
     WORD is a dead-letter or removal reason, a log event, an AMQP condition, an MQTT reason code (name or number), the
-    message of a STOMP ERROR, an error of the management API or its status (`http 503`), or an exit status (`exit 3`);
-    or a line that contains one.
+    message of a STOMP ERROR, an error of the management API or its status (`http 503`), an exit status (`exit 3`), or
+    a code of IBM MQ (`MQRC_Q_FULL`, 2053, 0x00000805); or a line that contains one.
 
     Without WORD, all are listed.
     """

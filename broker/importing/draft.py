@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import tomli_w
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
@@ -22,6 +21,7 @@ from broker.config.relations import clashes
 from broker.config.schema import dotted
 from broker.importing.kinds import LISTS, Key, kind_of, known, shown, value_of, written
 from broker.importing.report import Outcome, Place, Report
+from broker.importing.toml import toml_text
 
 NO_SUCH_SETTING: Final = "this version of Bartleby has no such setting"
 
@@ -137,7 +137,7 @@ class Draft:
         tables: dict[str, object] = {}
         for key, claim in self._claims.items():
             _set(tables, key, written(key, claim.value))
-        return tomli_w.dumps(_listed(tables))
+        return toml_text(_listed(tables))
 
     def _report(self, key: Key, claim: _Claim) -> None:
         why = [claim.change] if claim.change else []

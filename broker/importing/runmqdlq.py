@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-import tomli_w
 from pydantic import ValidationError
 
 from broker.config.dead_letter_checks import SECTION, dead_letter_rule_problems
@@ -23,32 +22,10 @@ from broker.engine import AT_MOST_MAX
 from broker.importing.files import InvalidFile
 from broker.importing.report import Outcome, Place, Report, shown
 from broker.importing.runmqdlq_table import Entry, Given, read_table
+from broker.importing.toml import toml_text
+from broker.reasons.ibm_mq import BY_NAME, BY_NUMBER
 
 Fields = dict[str, object]
-
-#: MQ's reasons for which messages die here too, by number: the name, and the reason here.
-REASONS: Final[dict[int, tuple[str, str]]] = {
-    258: ("MQFB_EXPIRATION", "expired"),
-    2030: ("MQRC_MSG_TOO_BIG_FOR_Q", "too-large"),
-    2031: ("MQRC_MSG_TOO_BIG_FOR_Q_MGR", "too-large"),
-    2051: ("MQRC_PUT_INHIBITED", "put-disabled"),
-    2052: ("MQRC_Q_DELETED", "no-route"),
-    2082: ("MQRC_UNKNOWN_ALIAS_BASE_Q", "no-route"),
-    2085: ("MQRC_UNKNOWN_OBJECT_NAME", "no-route"),
-    2110: ("MQRC_FORMAT_ERROR", "decode-error"),
-    2119: ("MQRC_NOT_CONVERTED", "decode-error"),
-    2218: ("MQRC_MSG_TOO_BIG_FOR_CHANNEL", "too-large"),
-    2362: ("MQRC_BACKOUT_THRESHOLD_REACHED", "max-deliveries"),
-}
-_BY_NAME: Final = {name: word for name, word in REASONS.values()}
-
-#: Frequent reasons, and what happens here instead of a dead letter.
-_ELSEWHERE: Final = {
-    "MQRC_Q_FULL": "messages do not die of a full queue: senders wait or are refused (address-full-policy)",
-    "2053": "messages do not die of a full queue: senders wait or are refused (address-full-policy)",
-    "MQRC_NOT_AUTHORIZED": "a sender without the permission is refused at once",
-    "2035": "a sender without the permission is refused at once",
-}
 
 _PERSISTENCE: Final = {
     "MQPER_PERSISTENT": "DURABLE",
@@ -91,7 +68,7 @@ def translate(data: bytes, report: Report) -> str:
         rules[name] = {"name": name, **wanted, **rule}
         places[name] = _whole(entry)
     _settle(rules, places, report)
-    return tomli_w.dumps({SECTION: list(rules.values())}).rstrip() + "\n" if rules else ""
+    return toml_text({SECTION: list(rules.values())}) if rules else ""
 
 
 def _place(given: Given) -> Place:
@@ -224,7 +201,7 @@ def _details(entry: Entry, fields: Fields, tell: Tell) -> None:
     elif attempts is not None:
         _number(attempts, 1)
         tell(attempts, Outcome.CHANGED, why="messages that cannot be moved stay, and are retried every minute")
-    if entry.get("FWDQM") and entry.get("ACTION") == "FWD":
+    if "FWDQM" in entry.given and entry.get("ACTION") == "FWD":
         tell(entry.given["FWDQM"], Outcome.TAKEN, why="it is this broker")
     for keyword in ("FWDQ", "FWDQM"):
         if keyword in entry.given and entry.get("ACTION") != "FWD":
@@ -267,11 +244,10 @@ def _condition(given: Given, fields: Fields, tell: Tell) -> str:
 
 def _reason(given: Given) -> str:
     value = given.value.strip()
-    word = REASONS[int(value)][1] if value.isascii() and value.isdigit() and int(value) in REASONS else None
-    word = word or _BY_NAME.get(value)
-    if word is None:
-        raise _LeftOutError(given, _ELSEWHERE.get(value, "messages do not die for this reason here"), idle=True)
-    return word
+    code = BY_NUMBER.get(int(value)) if value.isascii() and value.isdigit() else BY_NAME.get(value)
+    if code is None or not code.dead_letter:
+        raise _LeftOutError(given, "messages do not die for this reason here", idle=True)
+    return code.dead_letter
 
 
 def _name(given: Given, value: str, fields: Fields, tell: Tell) -> str:

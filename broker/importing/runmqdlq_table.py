@@ -4,7 +4,8 @@
 2. `+` at the end of a line continues the entry with the first non-blank character of the next line; `-` with its very
    first character.  Both may be in the middle of a word.
 3. An entry is KEYWORD(VALUE) ..., separated by blanks or commas, each keyword once, in any case.
-4. A value in single quotes is literal, with two quotes for one; an unquoted one is in capitals, as in MQ.
+4. A value in single quotes is literal, with two quotes for one, and '' is a blank; an unquoted one is in
+   capitals, as in MQ.
 5. The first entry may be control data; each of the others is a rule, and has an ACTION.
 """
 
@@ -136,7 +137,7 @@ def _entry(whole: str, starts: list[tuple[int, int]]) -> Entry:
         if value is None:
             raise InvalidFile(f"line {line(at)}: {keyword} needs a value in parentheses; quotes come in pairs")
         quoted, plain = value[1], (value[2] or "").upper()
-        if not (plain if quoted is None else quoted):
+        if quoted is None and not plain:
             raise InvalidFile(f"line {line(at)}: the value of {keyword} is empty")
         if keyword in entry.given:
             raise InvalidFile(f"line {line(at)}: {keyword} is given twice in one rule")

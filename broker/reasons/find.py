@@ -16,7 +16,10 @@ _KINDS = {
     "error": (Kind.ERROR, Kind.HTTP, Kind.STOMP),
     "exit": (Kind.EXIT,),
     "http": (Kind.HTTP, Kind.ERROR),
+    "ibm-mq": (Kind.IBM_MQ,),
     "log": (Kind.LOG,),
+    "mq": (Kind.IBM_MQ,),
+    "mqrc": (Kind.IBM_MQ,),
     "mqtt": (Kind.MQTT,),
     "removal": (Kind.REMOVAL,),
     "status": (Kind.EXIT, Kind.ERROR, Kind.HTTP),
@@ -29,12 +32,20 @@ _FILLERS = frozenset({"code", "condition", "reason", "return", "status"})
 #: An HTTP status, in a response's first line and in an error of curl.
 _STATUS = re.compile(r"(?:HTTP/[0-9.]+|.* returned error:) ([0-9]{3})\b.*")
 
+#: A reason code in a sentence of IBM MQ: `MQPUT ended with reason code 2053`.
+_MQ_REASON = re.compile(r".*\breason(?: code)?[ =:']+(2[0-9]{3})\b.*", re.IGNORECASE)
+
 #: The words of a sentence that are long enough to carry meaning.
 _WORD = re.compile(r"[a-z]{4,}")
 
 _SPLIT = re.compile(r"[\s\"'`,;()\[\]{}=#]+")
 #: The wildcard in a word: any text.
 _ANYTHING = "*"
+
+#: The kinds whose numbers are also written in hexadecimal.
+_HEXADECIMAL = (Kind.IBM_MQ, Kind.MQTT)
+#: No number of any kind is so large; one that seems to be has its bytes swapped.
+_SWAPPED_MIN = 1 << 16
 
 #: Words suggested at most: a line of them.
 SUGGESTIONS_MAX = 5
@@ -82,6 +93,8 @@ def _kind_of(text: str) -> tuple[tuple[Kind, ...], str]:
     """The kinds that the first word names, and the rest; or no kinds, and the whole text."""
     if status := _STATUS.fullmatch(text.strip()):
         return _KINDS["http"], status[1]
+    if code := _MQ_REASON.fullmatch(text.strip()):
+        return _KINDS["ibm-mq"], code[1]
     first, _, rest = text.strip().partition(" ")
     kinds = _KINDS.get(first.casefold())
     if kinds is None or not rest:
@@ -112,9 +125,10 @@ def _phrases(reason: Reason) -> Iterable[str]:
 
 
 def _number(text: str) -> int | None:
-    """A decimal or hexadecimal number."""
-    if re.fullmatch(r"0[xX][0-9a-fA-F]{1,4}", text):
-        return int(text, 16)
+    """A decimal or hexadecimal number; one of eight digits may have its bytes swapped, as MQ's dumps on Intel do."""
+    if re.fullmatch(r"0[xX][0-9a-fA-F]{1,8}", text):
+        number = int(text, 16)
+        return number if number < _SWAPPED_MIN else int.from_bytes(number.to_bytes(4, "little"))
     return int(text) if re.fullmatch(r"[0-9]{1,5}", text) else None
 
 
@@ -123,7 +137,8 @@ def _exact(reasons: Sequence[Reason], text: str) -> list[Reason]:
     number = _number(text)
     if number is not None:
         hexadecimal = text[:2].lower() == "0x"
-        return [r for r in reasons if number in (r.number, r.return_code) and (r.kind is Kind.MQTT or not hexadecimal)]
+        kinds = _HEXADECIMAL if hexadecimal else tuple(Kind)
+        return [r for r in reasons if number in (r.number, r.return_code) and r.kind in kinds]
     wanted = _key(text)
     found = [reason for reason in reasons if wanted in _keys(reason)]
     return found or [r for r in reasons if _ANYTHING in r.word and fnmatchcase(wanted, _key(r.word))]

@@ -30,6 +30,7 @@ class Kind(Enum):
     STOMP = "stomp"
     LOG = "log"
     EXIT = "exit"
+    IBM_MQ = "ibm-mq"
 
     @property
     def title(self) -> str:
@@ -98,6 +99,11 @@ _SHOWN = {
         "log event",
     ),
     Kind.EXIT: ("Exit statuses", "The exit status of `bartleby`, the same for every command.", "exit status"),
+    Kind.IBM_MQ: (
+        "Codes of IBM MQ",
+        "The broker never gives these: what reports the same here is beside them. docs/migrating.md has the rest.",
+        "IBM MQ code",
+    ),
 }
 
 
@@ -125,6 +131,8 @@ class Reason:
         """The number in the usual notation; empty for none."""
         if self.number is None:
             return ""
+        if self.kind is Kind.IBM_MQ:
+            return f"{self.number} (0x{self.number:08X})"
         if self.kind is not Kind.MQTT:
             return str(self.number)
         early = "" if self.return_code is None else f" ({self.return_code})"

@@ -13,7 +13,7 @@ from functools import cache
 from broker.engine.model import errors
 from broker.engine.model.errors import EngineError
 from broker.log_events import EVENTS
-from broker.reasons import exit_status
+from broker.reasons import exit_status, ibm_mq
 from broker.reasons.conditions import AMQP, MQTT, STOMP
 from broker.reasons.messages import DEAD_LETTERS, REMOVALS, STAYS
 from broker.reasons.reason import NOTHING, Kind, Reason
@@ -40,6 +40,7 @@ def reasons() -> tuple[Reason, ...]:
             for word, event in EVENTS.items()
         ),
         *(Reason(Kind.EXIT, each.word, *text, each.value) for each, text in exit_status.TEXTS.items()),
+        *(Reason(Kind.IBM_MQ, each.word, *each.text, each.number, see=each.see) for each in ibm_mq.CODES),
     )
 
 

@@ -9,7 +9,7 @@ from pydantic import Field
 from broker.management.models.base import Shown
 from broker.reasons.reason import Kind, Reason
 
-KindName = Literal["dead-letter", "removal", "stays", "error", "http", "amqp", "mqtt", "stomp", "log", "exit"]
+KindName = Literal["dead-letter", "removal", "stays", "error", "http", "amqp", "mqtt", "stomp", "log", "exit", "ibm-mq"]
 
 assert set(KindName.__args__) == {each.value for each in Kind}  # type: ignore[attr-defined]
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from broker.engine.moves.dead_letter_rules import REASONS
-from broker.importing import InvalidFile, Outcome, runmqdlq
+from broker.importing import InvalidFile, Outcome
 from broker.importing.runmqdlq_table import RULES_BYTES_MAX, read_table
-from tests.broker.importing.harness import HERE, imported
+from broker.reasons.ibm_mq import CODES
+from tests.broker.importing.harness import HERE, checked, imported
 
 EXAMPLE = (HERE / "qrule.rul").read_bytes()
 
@@ -69,7 +69,6 @@ def test_every_keyword_knows_its_line() -> None:
         ("ACTION(RETRY\n", "line 1: ACTION needs a value"),
         ("USERID('x) ACTION(RETRY)\n", "line 1: USERID needs a value in parentheses; quotes come in pairs"),
         ("ACTION()\n", "line 1: the value of ACTION is empty"),
-        ("FORMAT('') ACTION(RETRY)\n", "line 1: the value of FORMAT is empty"),
         ("ACTION(RETRY) +\n action(IGNORE)\n", "line 2: ACTION is given twice in one rule"),
         ("ACTION(RETRY) +\n", "line 1: it ends with +, and nothing follows"),
         ("ACTION(KEEP)\n", "line 1: ACTION is DISCARD, IGNORE, RETRY or FWD, not KEEP"),
@@ -108,6 +107,10 @@ def test_size_and_encoding_at_their_limits(tmp_path: Path) -> None:
         ("INPUTQ('my.dlq') INPUTQM(QM1) WAIT(NO)\nACTION(IGNORE)", {"action": "leave", "queue": "my.dlq"}),
         ("ACTION(FWD) FWDQ(X) RETRY(3) HEADER(NO)", {"action": "move", "to": "X"}),
         ("ACTION(FWD) FWDQ(&DESTQ) FWDQM(' ')", {"action": "retry", "at-most": 1}),
+        ("ACTION(FWD) FWDQ(X) FWDQM('')", {"action": "move", "to": "X"}),
+        ("REASON(MQRC_Q_FULL) ACTION(IGNORE)", {"action": "leave", "reasons": ["queue-full"]}),
+        ("REASON(2053) ACTION(IGNORE)", {"action": "leave", "reasons": ["queue-full"]}),
+        ("REASON(2035) ACTION(IGNORE)", {"action": "leave", "reasons": ["not-authorised"]}),
         ("REASON(2051) ACTION(IGNORE)", {"action": "leave", "reasons": ["put-disabled"]}),
         ("REASON(MQRC_Q_DELETED) ACTION(IGNORE)", {"action": "leave", "reasons": ["no-route"]}),
         (
@@ -131,8 +134,7 @@ def test_a_rule(text: str, rule: dict[str, Any], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("REASON(MQRC_Q_FULL) ACTION(RETRY)", "REASON(MQRC_Q_FULL): messages do not die of a full queue"),
-        ("REASON(2035) ACTION(RETRY)", "REASON(2035): a sender without the permission is refused at once"),
+        ("REASON(2033) ACTION(RETRY)", "REASON(2033): messages do not die for this reason here"),
         ("REASON(4711) ACTION(RETRY)", "messages do not die for this reason here"),
         ("APPLNAME('x') ACTION(RETRY)", "APPLNAME(x): the sending program is unknown"),
         ("MSGTYPE(MQMT_REQUEST) ACTION(RETRY)", "MSGTYPE(MQMT_REQUEST): messages have no MQ type"),
@@ -152,7 +154,7 @@ def test_what_is_left_out_says_why(text: str, why: str, tmp_path: Path) -> None:
 
 def test_nothing_is_discarded_that_a_rule_that_is_left_out_saved(tmp_path: Path) -> None:
     text = "MSGTYPE(*) ACTION(RETRY)\n{}ACTION(FWD) FWDQ(X)\nUSERID('x') ACTION(DISCARD)\n"
-    idle, active = text.format("REASON(2053) "), text.format("APPLTYPE(1) ")
+    idle, active = text.format("REASON(2033) "), text.format("APPLTYPE(1) ")
     assert rules(idle, tmp_path)[-1] == {"action": "discard", "user": "x"}
     assert rules(active, tmp_path)[-1] == {"action": "leave", "user": "x"}
     _, (outcome, why) = told(active, tmp_path, "ACTION")
@@ -169,7 +171,7 @@ def test_what_can_never_be_reached_is_left_out(tmp_path: Path) -> None:
 def test_the_example(tmp_path: Path) -> None:
     """Of each outcome something; what is said of a keyword names the rule that it went to."""
     tables, found = imported(EXAMPLE, tmp_path)
-    assert [rule["name"] for rule in tables["dead-letter-rules"]] == ["line-12", "line-21", "line-25"]
+    assert [rule["name"] for rule in tables["dead-letter-rules"]] == ["line-7", "line-12", "line-21", "line-25"]
     assert {finding.outcome for finding in found.report.findings} == set(Outcome)
     assert found.text.startswith("# Made by `bartleby import` from a rules table of runmqdlq: ")
     lines = list(found.report.lines())
@@ -179,9 +181,16 @@ def test_the_example(tmp_path: Path) -> None:
     )
 
 
+def test_the_rules_can_be_appended_to_the_shipped_file(tmp_path: Path) -> None:
+    _, found = imported(b"DESTQ(Q6) ACTION(FWD) FWDQ(Q7) FWDQM('') HEADER(NO)\n", tmp_path)
+    file = tmp_path / "appended.toml"
+    file.write_text((Path(__file__).parents[3] / "etc" / "broker.toml").read_text("utf-8") + found.text, "utf-8")
+    (rule,) = checked(file).dead_letter_rules
+    assert (rule.action.value, rule.to) == ("move", "Q7")
+
+
 def test_the_reasons_are_those_that_the_broker_gives() -> None:
-    assert {word for _, word in runmqdlq.REASONS.values()} <= set(REASONS)
     page = (Path(__file__).parents[3] / "docs" / "migrating.md").read_text("utf-8")
     listed = re.findall(r"`(MQ(?:RC|FB)_\w+)`", page)
     assert listed
-    assert set(listed) <= {name for name, _ in runmqdlq.REASONS.values()}
+    assert set(listed) <= {code.word for code in CODES if code.dead_letter}

@@ -10,13 +10,13 @@ from typing import Final
 
 import pytest
 
-from broker.engine import KNOWN
+from broker.engine import KNOWN, REASONS
 from broker.engine.model import errors
 from broker.engine.model.errors import EngineError
 from broker.engine.moves import transfer
 from broker.log_events import EVENTS
 from broker.management import problems
-from broker.reasons import exit_status
+from broker.reasons import exit_status, ibm_mq
 from broker.reasons.exit_status import ExitStatus
 from broker.reasons.reason import NOTHING, Kind, Reason
 from broker.reasons.refusals import ANSWERS, PROBLEMS
@@ -165,6 +165,17 @@ def test_exit_statuses_are_one_set() -> None:
     assert set(exit_status.TEXTS) == set(ExitStatus)
     audits = {each.name: each.value for each in results.ExitStatus}
     assert audits.items() <= {each.name: each.value for each in ExitStatus}.items()
+
+
+def test_codes_of_ibm_mq() -> None:
+    """Each in one row, in order; a reason for which messages die here is one that the broker gives."""
+    numbers = [code.number for code in ibm_mq.CODES]
+    assert numbers == sorted(set(numbers))
+    assert set(of(Kind.IBM_MQ)) == set(ibm_mq.BY_NAME)
+    assert {code.dead_letter for code in ibm_mq.CODES} - {""} <= set(REASONS)
+    assert ibm_mq.BY_NUMBER[2053].dead_letter == "queue-full"
+    assert ibm_mq.BY_NUMBER[2033].dead_letter == ""
+    assert of(Kind.IBM_MQ)["MQRC_Q_FULL"].number_shown == "2053 (0x00000805)"
 
 
 def test_what_is_said_is_sentences() -> None:
