@@ -246,6 +246,11 @@ EVENTS: Final[dict[str, Event]] = {
         limited=True,
     ),
     "link.operated": Event("info", "An operator started, stopped, paused or resolved a link.", _MEANT, audited=True),
+    "link.password_readable": Event(
+        "warning",
+        "A link sends its password over the network without TLS, where others can read it.",
+        "Let the other broker listen with TLS, and give the link a URL of `amqps` or `mqtts`.",
+    ),
     "link.reserved": Event(
         "info", "The link of another broker has lost its connection; messages that it may already have are kept for it."
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
@@ -39,6 +40,14 @@ class LinkUrl(NamedTuple):
     def secure(self) -> bool:
         """Whether it uses TLS."""
         return self.scheme in SECURE
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether it is this machine; false for host names other than localhost."""
+        try:
+            return ip_address(self.host.partition("%")[0]).is_loopback
+        except ValueError:
+            return self.host == "localhost"
 
     @property
     def mqtt(self) -> bool:

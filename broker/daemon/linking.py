@@ -12,7 +12,7 @@ from broker.config import BrokerSection, Config, LinkSection, RemoteQueueSection
 from broker.engine.model.message import RoutingType
 from broker.engine.model.report import Report
 from broker.net.dialer import Dialer, Endpoint, LinkSession
-from broker.security.link_login import LinkContext, link_password
+from broker.security.link_login import LinkContext, link_password, readable_passwords
 from broker.security.users_file import UnusableFile
 from broker.sessions.links.amqp import AmqpLinkSession
 from broker.sessions.links.bridge import Bridge, bridges
@@ -175,6 +175,8 @@ class LinkSessions:
 
 def make_dialer(config: Config, tick: Tick, links: Links, sessions: LinkSessions, report: Report) -> Dialer:
     """Return the dialer that connects the links.  Raises UnusableFile."""
+    for name, url in readable_passwords(config):
+        report("link.password_readable", link=name, remote=url)
     return Dialer(tick, links, Endpoints(config.links), sessions, report=report, monotonic_ms=clock.monotonic_ms)
 
 

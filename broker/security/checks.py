@@ -17,7 +17,7 @@ from pathlib import Path
 from broker.config import Config
 from broker.config.acceptors import TlsSection
 from broker.config.problems import Problem
-from broker.security.link_login import LinkContext, link_password
+from broker.security.link_login import LinkContext, link_password, readable_passwords
 from broker.security.policy import load_policy
 from broker.security.reload import acceptor_context, read_keys, tls_settings
 from broker.security.users_file import UnusableFile
@@ -38,8 +38,12 @@ def problems(config: Config, source: str) -> list[Problem]:
 
 
 def warnings(config: Config, source: str, now: datetime) -> list[Problem]:
-    """Problems that will keep clients out of a broker that starts, or already do."""
-    return [
+    """What a broker starts with nevertheless: readable passwords, and what will keep clients out, or already does."""
+    readable = [
+        Problem(source, f"links.{name}.url", url, "the password crosses the network readable: use amqps or mqtts")
+        for name, url in readable_passwords(config)
+    ]
+    return readable + [
         Problem(source, key, str(path), doubt)
         for key, path, spans in _lasting(config)
         for span in spans

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Iterator
 
-from broker.config import LinkSection
+from broker.config import Config, LinkSection
 from broker.net.tls import TlsUnusable, make_client_context
 from broker.security.users_file import Stamp, UnusableFile, stamp_of
 
@@ -19,6 +20,14 @@ def link_password(section: LinkSection) -> bytes:
     except OSError as error:
         why = f"{path}: the password cannot be read: {error.strerror}"
         raise UnusableFile(f"{why}: write it to the first line of that file, for the broker's user") from None
+
+
+def readable_passwords(config: Config) -> Iterator[tuple[str, str]]:
+    """Yield the links, with their URLs, whose password others on the network can read."""
+    for name, link in config.links.items():
+        for url in link.urls:
+            if link.enabled and link.password_file is not None and not url.secure and not url.is_loopback:
+                yield name, str(url)
 
 
 class LinkContext:

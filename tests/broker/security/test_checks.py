@@ -252,3 +252,27 @@ def test_an_empty_users_file_lets_nobody_in_but_is_no_problem(site: Site) -> Non
     assert site.check() == []
     write_users(site.path("users.toml"), {"bob": StoredUser()})
     assert site.check() == []
+
+
+@pytest.mark.parametrize(
+    ("url", "warned"),
+    [
+        ("amqp://paris.example:5672", True),
+        ("mqtt://192.0.2.1", True),
+        ("amqps://paris.example", False),
+        ("mqtts://paris.example", False),
+        ("amqp://127.0.0.1", False),
+        ("amqp://[::1]:5672", False),
+        ("mqtt://localhost", False),
+    ],
+)
+@pytest.mark.parametrize("password", [True, False])
+def test_a_password_that_crosses_the_network_readable_is_a_warning(
+    tmp_path: Path, url: str, warned: bool, password: bool
+) -> None:
+    (tmp_path / "password").write_text("secret\n")
+    file = tmp_path / "broker.toml"
+    login = f'user = "u"\npassword-file = "{tmp_path}/password"\n' if password else ""
+    file.write_text(f'[links.paris]\nurl = "{url}"\n{login}')
+    found = checks.warnings(load(file), str(file), datetime.now(UTC))
+    assert [each.key for each in found] == (["links.paris.url"] if warned and password else [])
