@@ -26,7 +26,7 @@ _COLUMNS: Final[dict[str, Callable[[Queue], int]]] = {
     "messages": lambda queue: queue.message_count,
     "ready": lambda queue: queue.ready + queue.paged,
     "delivering": lambda queue: queue.delivering,
-    "scheduled": lambda queue: len(queue.scheduled),
+    "scheduled": lambda queue: queue.scheduled_count,
     "consumers": lambda queue: queue.attached,
 }
 

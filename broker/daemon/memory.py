@@ -5,6 +5,10 @@ was.  `malloc_trim(0)` returns it, at some 0.3 ms per megabyte (bodies of 1 to 5
 called in small steps, each time enough has been freed to be worth it.  The rest is returned some seconds after a burst.
 Then Python's free lists are emptied too: each spare object, wherever it lies, can keep an otherwise free megabyte from
 being returned.
+
+Python's collector of cycles visits the objects that are new since its last collection, and all older ones now and then.
+A backlog is millions of objects and no cycles, so small collections follow each other quickly (`COLLECTED_AFTER`), and
+old objects are visited only when few messages are in memory.
 """
 
 from __future__ import annotations
@@ -27,6 +31,16 @@ CALM_MS: Final = 5_000
 #: each, for some 0.4 us.
 LOOKED_AT_MAX: Final = 20_000
 
+#: After how many new objects the collector visits them; after how many such visits it visits all those again; after
+#: how many of the latter it visits everything, which is the last resort (`FULL_AFTER`).  While 700,000 objects
+#: like messages are made, the longest collection takes 3 ms of CPU and all of them 158 ms, on Python 3.11.  With
+#: (50,000, 20) it would be 66 ms (262 were seen in a broker), and 212 ms for all.
+COLLECTED_AFTER: Final = 10_000, 5, 20_000
+
+#: After how many collections of the second kind everything is visited, if few messages are in memory.  At 60,000
+#: objects each, these are 30 million that have become old.
+FULL_AFTER: Final = 500
+
 #: mallopt(3): the number of heaps.  The heap of another thread, such as the journal's writer, would not be returned.
 _M_ARENA_MAX: Final = -8
 
@@ -47,11 +61,17 @@ def system_trim() -> Callable[[], object]:
 class FreeMemory:
     """Watches how much memory messages use, and returns it when they are gone."""
 
-    __slots__ = ("_calm_since", "_collect", "_highest", "_peak", "_trim")
+    __slots__ = ("_calm_since", "_collect", "_counts", "_highest", "_peak", "_trim")
 
-    def __init__(self, trim: Callable[[], object], collect: Callable[[], object] = gc.collect) -> None:
+    def __init__(
+        self,
+        trim: Callable[[], object],
+        collect: Callable[[], object] = gc.collect,
+        counts: Callable[[], tuple[int, int, int]] = gc.get_count,
+    ) -> None:
         self._trim = trim
         self._collect = collect
+        self._counts = counts
         self._highest = 0  # bytes, since the last time
         self._peak = 0  # bytes, since the last calm
         self._calm_since: int | None = None  # ms; None: there was no burst
@@ -66,7 +86,12 @@ class FreeMemory:
             self._trim()
 
     def rest(self, used: int, messages: int, now: int) -> None:
-        """Return the rest of a burst's memory.  Call now and then, with the bytes and number of messages in memory."""
+        """Return the rest of a burst's memory, and collect old cycles.
+
+        Call it now and then, with the bytes and the number of messages in memory.
+        """
+        if messages <= LOOKED_AT_MAX and self._counts()[2] >= FULL_AFTER:
+            self._collect()
         if self._peak - used < BURST_BYTES:
             self._calm_since = None
         elif self._calm_since is None:

@@ -33,6 +33,7 @@ from broker.daemon.announcing import Announcer
 from broker.daemon.descriptors import raise_limit
 from broker.daemon.indexing import Indexing
 from broker.daemon.managed import Managed
+from broker.daemon.memory import COLLECTED_AFTER
 from broker.daemon.reloading import Reloading
 from broker.daemon.server import Server
 from broker.daemon.signals import Signals
@@ -202,7 +203,7 @@ class Daemon:
         )
         gc.freeze()  # later collections need not visit them either
         gc.enable()
-        gc.set_threshold(50_000, 20, 100)
+        gc.set_threshold(*COLLECTED_AFTER)
         return True
 
     def _undeclared(self, error: EngineError) -> None:

@@ -42,6 +42,14 @@ class Flushing:
             asyncio.get_running_loop().call_soon(self._flush)
         self._touched[transport] = None
 
+    def end_connection(self, transport: Transport, call: Callable[[], None]) -> None:
+        """Make a call that ends a connection."""
+        self.touch(transport)
+        try:
+            call()
+        except Exception as error:
+            self.failed(transport, error)
+
     def failed(self, transport: Transport | None, error: BaseException) -> None:
         """Report an exception, and end the connection that it came from."""
         self._report("broker.error", error=described(error))

@@ -65,6 +65,7 @@ from broker.engine.queues.queue import COUNTED, DeliveryState, Queue
 from broker.engine.queues.queue_quotas import QueueQuotas
 from broker.engine.queues.room import is_full
 from broker.engine.queues.state import Waiter
+from broker.engine.queues.steps import LongWork
 from broker.engine.queues.stored import MessageReader, UnknownFormat
 from broker.engine.queues.tracer import Tracer
 from broker.engine.queues.types.grouped import GroupedBacklog
@@ -119,6 +120,7 @@ __all__ = [
     "JumpDetectingClock",
     "LargeBody",
     "LinkTarget",
+    "LongWork",
     "MessageRange",
     "MessageReader",
     "MoveResult",

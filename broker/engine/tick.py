@@ -7,7 +7,7 @@ sleeps; the time is read once a tick.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 
 from broker.engine.delivery import dispatch, redelivery
 from broker.engine.delivery.transaction import Transactions
@@ -66,6 +66,10 @@ class Ticks:
         """Report an exception that belongs to another connection than the one being served."""
         self._state.blame(transport, error)
 
+    def begin_work(self, owner: Hashable, work: LongWork, transport: object) -> None:
+        """Begin some work of a connection (`Steps.begin`); what the first steps raise is the caller's."""
+        self._state.steps.begin(owner, work, transport)
+
     def end(self) -> None:
         """Do what is due, serve the queues, seal the journal entry."""
         state = self._state
@@ -93,6 +97,8 @@ class Ticks:
         more = False
         if _is_due(state.schedule.next_due(), state.now):
             more = redelivery.release_due(state, DUE_PER_TICK_MAX)
+        if _is_due(state.paged_schedule.next_due(), state.now):
+            more |= redelivery.release_paged(state, DUE_PER_TICK_MAX)
         if state.limits.expiry_scan_period > 0 and _is_due(state.expiries.next_due(), state.now):
             more |= expiry.expire_due(state, DUE_PER_TICK_MAX)
         if state.limits.expiry_scan_period > 0 and _is_due(state.paged_expiries.next_due(), state.now):
@@ -163,7 +169,12 @@ class Ticks:
     def next_due(self) -> int | None:
         """When `end` must run next if nothing else happens (ms since the epoch), or None."""
         state = self._state
-        times = [state.schedule.next_due(), state.alarms.next_due(), self._cleaner.next_due()]
+        times = [
+            state.schedule.next_due(),
+            state.paged_schedule.next_due(),
+            state.alarms.next_due(),
+            self._cleaner.next_due(),
+        ]
         times += [self._transactions.next_due(), self._watchers.dead_letter_rules.next_due()]
         if state.limits.expiry_scan_period > 0:
             times += [state.expiries.next_due(), state.paged_expiries.next_due()]

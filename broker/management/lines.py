@@ -141,8 +141,8 @@ def line_of(queue: Queue, message: Message) -> Line:
     state = queue.states.get(message.id)
     if state is not None:
         place["delivery-count"] = state.count
-    if message.id in queue.scheduled:
-        place["due"] = queue.scheduled[message.id][0]
+    if due := queue.due_of(message.id):
+        place["due"] = due
     line = message_line(message, [place])
     if isinstance(message.body, bytes):
         return line | {"body": b64encode(message.body).decode()}

@@ -93,6 +93,9 @@ class Ticking(Protocol):
     def touch(self, transport: Transport) -> None:
         """Flush this transport at the end of the tick."""
 
+    def end_connection(self, transport: Transport, call: Callable[[], None]) -> None:
+        """Make a call that ends a connection, in this tick or a later one."""
+
     def failed(self, transport: Transport | None, error: BaseException) -> None:
         """Handle an exception of a call for this transport."""
 
@@ -223,8 +226,7 @@ class Connection(asyncio.Protocol):
         if self._closing_since or self.session is None:
             return False
         self._ended = True
-        self._tell(self.session.receive_eof)
-        self._tick.touch(self)
+        self._tick.end_connection(self, self.session.receive_eof)
         return not self.peer.secure  # TLS cannot be half-closed
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -234,7 +236,7 @@ class Connection(asyncio.Protocol):
         session, self.session = self.session, None
         if session is not None:
             self._note_foreign(session)
-            self._tell(session.connection_lost)
+            self._tick.end_connection(self, session.connection_lost)
 
     def _note_foreign(self, session: Session) -> None:
         """Report once, before it ends, that the peer may have meant another acceptor."""
@@ -336,14 +338,17 @@ class Connection(asyncio.Protocol):
                 self._origin.report("connection.handshake_timeout", remote=self.remote)
                 self.abort()
         elif session.receive_timeout and now - self._received_at > session.receive_timeout and self._reading:
-            self._tell(session.timed_out)
-            if session.close_expected:
-                self._tick.touch(self)  # it sends its farewell first
-            else:
-                self.abort()
+            self._tick.end_connection(self, partial(self._time_out, session))
         elif session.send_interval and now - self._sent_at >= session.send_interval - 2 * period:
             self._sent_at = now
             self._tell(session.send_heartbeat)
+
+    def _time_out(self, session: Session) -> None:
+        """End the session of a silent peer, unless it has ended meanwhile."""
+        if session is self.session and not session.close_expected:
+            session.timed_out()
+            if not session.close_expected:
+                self.abort()  # it has no farewell to send
 
     @property
     def _reading(self) -> bool:

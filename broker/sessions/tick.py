@@ -27,12 +27,15 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, NoReturn, Protocol
 
-from broker.engine import Engine
+from broker.engine import Engine, LongWork
 from broker.engine.model.errors import EngineError
 from broker.sessions.session import Session
 
 #: Sent to the client of a session that failed.
 APOLOGY: Final = "an internal error of the broker: see its log"
+
+#: What it costs to end a connection with a session and a will, in microseconds (`broker.engine.queues.steps`).
+ENDING_COST: Final = 250
 
 #: How many calls of a traceback are logged, from the innermost.
 _CALLS_MAX: Final = 12
@@ -149,6 +152,22 @@ class Tick:
         else:
             self._lost.setdefault(transport, error)  # the engine may be in the middle of something
         self.enter()
+
+    def end_connection(self, transport: Transport, call: Callable[[], None]) -> None:
+        """Make a call that ends a connection, in this tick or a later one: thousands of connections may end at once.
+
+        Their ends come in order, each after what the connection had sent before.
+        """
+        self.enter()
+        try:
+            self.engine.ticks.begin_work("connections that end", self._ending(transport, call), transport)
+        except BaseException as error:
+            self.failed(transport, error)
+
+    def _ending(self, transport: Transport, call: Callable[[], None]) -> LongWork:
+        self.touch(transport)
+        call()
+        yield ENDING_COST
 
     def guarded(self, transport: Transport, call: Callable[..., None]) -> Callable[..., None]:
         """Wrap a call that is made later, outside this connection: an exception from it ends only this connection."""

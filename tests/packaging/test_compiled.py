@@ -158,15 +158,15 @@ def test_no_class_is_compiled_and_its_base_is_not_or_the_other_way_round() -> No
     """Either ends the start of a compiled build.  Protocols are no bases to mypyc."""
     sources = set(sources_of(CONFIG["modules"]))
     wrong = []
-    for source in tidy.sources("broker", "protocols", "spark_jobs", "store"):
-        path = source.path
+    for source in map(tidy.source, tidy.paths("broker", "protocols", "spark_jobs", "store")):
+        path, tree = source.path, source.tree
         origins = {
             name.asname or name.name: f"{node.module.replace('.', '/')}.py"
-            for node in ast.walk(source.tree)
+            for node in ast.walk(tree)
             if isinstance(node, ast.ImportFrom) and node.module is not None
             for name in node.names
         }
-        for node in ast.walk(source.tree):
+        for node in ast.walk(tree):
             names = [ast.unparse(base) for base in node.bases] if isinstance(node, ast.ClassDef) else []
             for base in names if "Protocol" not in names else ():
                 origin = origins.get(base.partition("[")[0], path)

@@ -161,7 +161,11 @@ class Sim:
             assert c.added == gone + real.message_count, f"{name}: {c.added} came and {gone} went"
         state = self.broker.engine._state
         empty = not any(queue.copies for queue in self.model.queues.values())
-        assert (state.usage.messages + sum(queue.paged for queue in state.paged) == 0) == empty
+        assert (
+            state.usage.messages
+            + sum(queue.tail.messages + queue.tail.scheduled for queue in state.paged if queue.tail)
+            == 0
+        ) == empty
 
     def key_of(self, body: bytes, annotations: dict[str, str | int] | None, queue: str) -> Key:
         return body, self.known_as(str((annotations or {}).get("_AMQ_DL_FIRST_QUEUE", queue)))

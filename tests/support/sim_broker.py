@@ -411,7 +411,7 @@ class SimPeer(Link):
         """Cut the connection."""
         if not self.closed:
             self.closed = True
-            self._tell(self.session.connection_lost)
+            self.broker.parts.tick.end_connection(self, self.session.connection_lost)
 
     def pause_reading(self) -> None:
         """Note that the broker stops reading from this client."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Final
 
 from broker.engine.client_sessions.endings import IN_FLIGHT_OUTCOMES, Ending, Outcome, SubscriptionKind
@@ -18,6 +19,9 @@ from broker.engine.queues.state import State
 
 #: The expiry of a session that does not end.
 NEVER_EXPIRES: Final = 0xFFFF_FFFF
+
+#: What it costs to end a session or to publish a will, in microseconds (`queues.steps`).
+DUE_COST: Final = 150
 
 _SECOND_MS: Final = 1_000
 
@@ -186,9 +190,13 @@ class SessionExpiry:
         alarms, expiry = self._state.alarms, client.expiry
         since = min(client.disconnected, self._state.now)  # the clock may have been set back meanwhile
         if expiry != NEVER_EXPIRES:
-            alarms.at(("session", client.id), since + expiry * _SECOND_MS, expired)
+            alarms.at(("session", client.id), since + expiry * _SECOND_MS, partial(self._call, expired))
         if will_delay is not None and (expiry == NEVER_EXPIRES or will_delay < expiry):
-            alarms.at(("will", client.id), since + will_delay * _SECOND_MS, will_due)
+            alarms.at(("will", client.id), since + will_delay * _SECOND_MS, partial(self._call, will_due))
+
+    def _call(self, call: Call) -> None:
+        self._state.steps.spend(DUE_COST)
+        call()
 
     def stop(self, client: Client) -> None:
         """Stop for a client that has returned or whose session has ended; no effect if it was not away."""

@@ -145,6 +145,6 @@ class SessionFold:
                     continue
                 of_session = sent.setdefault(session_id, {})
                 known = of_session.get(packet_id)
-                if id not in queue.scheduled and (known is None or known[0] < number):
+                if not queue.due_of(id) and (known is None or known[0] < number):
                     of_session[packet_id] = (number, queue, message)
         return sent

@@ -29,10 +29,15 @@ from collections.abc import Set
 from dataclasses import dataclass
 from typing import Final
 
+from broker.engine.model.errors import NotReadable
 from broker.engine.model.message import Annotations, Message
 from broker.engine.moves import dead_letter
 from broker.engine.queues import arrival
 from broker.engine.queues.consumer import Consumer, Reservation
+from broker.engine.queues.paging import depage, rows, upkeep
+from broker.engine.queues.paging.depage import RETRY_MS
+from broker.engine.queues.paging.rows import watch_schedule
+from broker.engine.queues.paging.tail import Chunk
 from broker.engine.queues.queue import DELIVERED, Queue
 from broker.engine.queues.removal import remove, take_reserved
 from broker.engine.queues.state import State
@@ -350,3 +355,50 @@ def release_due(state: State, limit: int) -> bool:
         arrival.watch(state, queue, messages)
         state.dirty[queue] = None
     return len(due) == limit
+
+
+def release_paged(state: State, limit: int) -> bool:
+    """Make about `limit` scheduled messages on disk ready whose time has come; True if there may be more."""
+    looked_at = 0
+    while looked_at < limit:
+        due = state.paged_schedule.pop_due(state.now, 1)
+        if not due:
+            return False
+        queue, chunk = due[0]
+        chunk.watched = 0
+        late = chunk.late(state.now)[:limit]
+        looked_at += len(late) + 1
+        try:
+            _release_rows(state, queue, chunk, late)
+            again = chunk.next_due()
+        except NotReadable as error:
+            state.report("paging.failed", queue=queue.name, error=str(error))
+            again = state.now + RETRY_MS
+        watch_schedule(state, queue, chunk, again)
+    return True
+
+
+def _release_rows(state: State, queue: Queue, chunk: Chunk, late: list[int]) -> None:
+    """Make rows of scheduled messages ready: in memory while it has room, else behind all others on disk.
+
+    Raises NotReadable.
+    """
+    tail = queue.tail
+    assert tail is not None, "it has a chunk"
+    state.dirty[queue] = None
+    if queue.forgets:
+        queue.counters.purged += len(late)
+        upkeep.clear_rows(state, queue, chunk, late, RemovalReason.PURGED)
+        return
+    if chunk.kept or depage.has_room_for(state, queue, chunk, late):
+        messages = rows.claim(state, queue, chunk, rows.read(state, queue, chunk, late))
+        if queue.kind is not None:
+            messages = queue.kind.due(state, messages)
+        depage.make_ready(state, queue, messages, chunk)
+        return
+    expirations = chunk.expirations
+    for row in late:
+        expiration = 0 if expirations is None else expirations[row]
+        place = chunk.segments[row], chunk.offsets[row], chunk.sizes[row]
+        rows.watch(state, queue, tail.add(chunk.priority, chunk.ids[row], *place, expiration), expiration)
+    tail.drop(chunk, late)

@@ -270,6 +270,10 @@ class Message(StoredMessage):
         message.refs, message.segment = self.refs, self.segment
         return message
 
+    def copied_to(self, segment: int) -> None:
+        """Note that its record is in another segment now."""
+        self.segment = segment
+
     @property
     def hops(self) -> int:
         """How many brokers it has passed, over links between them: 0 if it was published here."""
@@ -302,6 +306,34 @@ class Message(StoredMessage):
         message.body = body
         message.size += min(len(body), LARGE_BODY_BYTES)
         return message
+
+
+class PagedMessage(Message):
+    """A message that was read from its record in the journal, and can go back to it.
+
+    `offset` and `nbytes` say where that is in `segment`; `offset` is 0 if it is not known, or not up to date.
+    """
+
+    __slots__ = ("nbytes", "offset")
+
+    def __init__(self, header: MessageHeader, head: bytes, body: bytes, offset: int, nbytes: int) -> None:
+        self.id = 0  # as in Message, and for the same reason
+        self.head = head
+        self.body = body
+        self.header = header
+        self.size = len(head) + len(body) + MESSAGE_OVERHEAD_BYTES
+        self.refs = 1
+        self.segment = 0
+        self.offset = offset
+        self.nbytes = nbytes
+
+    def copied_to(self, segment: int) -> None:
+        self.segment = segment
+        self.offset = 0
+
+    def annotate(self, annotations: Annotations) -> None:
+        super().annotate(annotations)
+        self.offset = 0
 
 
 def size_of(messages: list[Message]) -> int:

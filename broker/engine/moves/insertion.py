@@ -69,7 +69,8 @@ def insert(state: State, id: bytes, target: str, items: Sequence[Insertion]) -> 
             if takers is None:
                 done.refused[transfer.NO_QUEUE] = done.refused.get(transfer.NO_QUEUE, 0) + 1
                 continue
-            arrival.publish(state, state.addresses[message.header.address], [message], takers, moved=True)
+            own = state.addresses[message.header.address]
+            arrival.publish(state, own, [message], takers, state.room.admit_moved(own, takers), moved=True)
             done.inserted += 1
             queues = takers[0] + takers[1]
             if item.count is not None and len(queues) == 1:  # else nothing says on which of them it failed

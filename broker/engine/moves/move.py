@@ -268,7 +268,8 @@ def recorded_queue(state: State, queue: Queue | None, message: Message, copy: Me
 def bring(state: State, run: Iterable[Placed], also_record: Callable[[Message, Message], None] | None = None) -> None:
     """Put copies of messages that are on no queue in their places.  There must be room in the journal."""
     for placed in run:
-        arrival.publish(state, placed.address, [placed.copy], placed.targets, moved=True)
+        admission = state.room.admit_moved(placed.address, placed.targets)
+        arrival.publish(state, placed.address, [placed.copy], placed.targets, admission, moved=True)
         if also_record is not None:
             also_record(placed.message, placed.copy)
 

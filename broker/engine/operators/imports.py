@@ -66,5 +66,5 @@ class Imports:
         address = state.room.charged(message.header.address)
         anycast = [queue for queue in queues if queue.routing_type is RoutingType.ANYCAST]
         multicast = [queue for queue in queues if queue.routing_type is RoutingType.MULTICAST]
-        if not arrival.publish(state, address, [message], (anycast, multicast)):
+        if not arrival.publish(state, address, [message], (anycast, multicast), state.room.admit(address, 0, 0)):
             raise AddressFull(f"address {address.name} is full: its settings say to drop messages")

@@ -64,7 +64,7 @@ class QueueMessages:
         """
         settle_acknowledged(self._state)
         found = upkeep.between(self._state, queue, after, MESSAGE_ID_MAX + 1, most)
-        page = [(message, "scheduled" if message.id in queue.scheduled else "ready") for message in found]
+        page = [(message, "scheduled" if queue.due_of(message.id) else "ready") for message in found]
         page += [each for each in queue.elsewhere() if each[1] == "delivering" and each[0].id > after]
         page.sort(key=lambda each: each[0].id)
         return page[:most]
@@ -73,7 +73,7 @@ class QueueMessages:
         """One message of a queue with its place, as in `browse`.  Raises NotFound, NotReadable."""
         settle_acknowledged(self._state)
         for message in upkeep.between(self._state, queue, id - 1, id + 1, 1):
-            return message, "scheduled" if id in queue.scheduled else "ready"
+            return message, "scheduled" if queue.due_of(id) else "ready"
         for consumer in queue.holders():
             if id in consumer.unacked:
                 return consumer.unacked[id], "delivering"

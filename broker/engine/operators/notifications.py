@@ -47,12 +47,13 @@ class Notifications(Watcher):
             properties: Note = {"_AMQ_NotifType": type, "_AMQ_NotifTimestamp": now}
             properties |= {name: value for name, value in note.items() if value != ""}
             messages.append(Message(header, *format.composed(properties)))
-        if self._state.room.admit(address, 0, 0) is not Admission.OK:
+        admission = self._state.room.admit(address, 0, 0)
+        if admission is not Admission.OK:
             address.dropped += len(messages)
             self._state.dropped += len(messages)
             return
         targets = self._state.candidates(address, None, None)
-        arrival.publish(self._state, address, messages, targets)
+        arrival.publish(self._state, address, messages, targets, admission)
         self.sent += len(messages)
 
     def settle(self) -> None:

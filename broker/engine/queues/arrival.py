@@ -88,7 +88,7 @@ def publish(
     address: Address,
     messages: list[Message],
     targets: Targets,
-    admission: Admission = Admission.OK,
+    admission: Admission,
     *,
     nbytes: int = -1,
     moved: bool = False,
@@ -107,17 +107,15 @@ def publish(
     header = messages[0].header
     if nbytes < 0:
         nbytes = size_of(messages)
-    if moved:
-        full = state.room.admit_moved(address, targets) is Admission.PAGE
-    else:
+    if not moved:
         if admission is Admission.DROP:
             _drop_all(state, address, messages)
             return 0
         if admission is Admission.FAIL and not state.atomic:  # a commit checked all of its sends before it began
             raise state.room.refusal(address)
-        full = admission is Admission.PAGE or (admission is Admission.BLOCK and state.room.pages(address))
         if header.durable:
             reserve_bytes(state, nbytes, essential=False)
+    full = admission is Admission.PAGE or (admission is Admission.BLOCK and state.room.pages(address))
     groups = route(messages, *takers(header, targets), address)
     routed = sum([len(run) for _, run in groups])
     if needs_queue and routed < len(messages) and not may_lose(address, targets):
@@ -372,8 +370,8 @@ def land(state: State, queue: Queue, messages: list[Message], *, paged: bool = F
     if queue.tail is not None and queue.tail.landing and queue.tail.landing[0].messages is messages:
         landing = queue.tail.landing.popleft()
         paged = True
-    if paged:
-        if queue.kind is not None:
+    if paged and not (header.scheduled > state.now and isinstance(messages[0].body, LargeBody)):
+        if queue.kind is not None and header.scheduled <= state.now:
             messages = queue.kind.arrived(state, messages)
         if messages:
             admit.enter(state, queue, messages, landing)
@@ -393,13 +391,19 @@ def land(state: State, queue: Queue, messages: list[Message], *, paged: bool = F
 
 
 def schedule(state: State, queue: Queue, message: Message, due: int) -> None:
-    """Hold a message back until `due` (ms since the epoch)."""
+    """Hold a message back until `due` (ms since the epoch); on disk if memory is full."""
+    if not admit.hold_back(state, queue, message, due):
+        schedule_in_memory(state, queue, message, due)
+
+
+def schedule_in_memory(state: State, queue: Queue, message: Message, due: int) -> None:
+    """The same for a message that has to be in memory."""
     queue.scheduled[message.id] = (due, message)
     state.schedule.add(due, (queue.id, message.id), (queue, message))
 
 
 def unschedule(state: State, queue: Queue, most: int) -> list[Message]:
-    """Take at most `most` messages out of the schedule, whatever their time; returns them."""
+    """Take at most `most` messages in memory out of the schedule, whatever their time; returns them."""
     taken = list(islice(queue.scheduled.values(), max(most, 0)))
     for due, message in taken:
         del queue.scheduled[message.id]

@@ -39,10 +39,10 @@ def _clear(state: State, queue: Queue, reason: RemovalReason, most: int) -> int:
     """Remove about `most` messages, paged ones first, as far as there is room; returns how many."""
     removed = upkeep.clear(state, queue, reason, most)
     if queue.tail is not None:
-        if queue.tail.active:
-            depage.set_floors(queue, queue.tail)
-        else:
+        if queue.tail.empty:
             depage.drop(state, queue)
+        else:
+            depage.set_floors(queue, queue.tail)
     if not queue.paged:
         removed += _clear_waiting(state, queue, reason, most - removed)
     queue.counters.purged += removed

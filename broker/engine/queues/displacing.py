@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from broker.engine.model.errors import NotReadable
+from broker.engine.model.message import Message
 from broker.engine.queues import arrival
 from broker.engine.queues.paging import depage
 from broker.engine.queues.queue import Queue
@@ -22,10 +24,20 @@ def displace(state: State, queue: Queue) -> None:
     left = -free - len(displaced)
     if queue.tail is not None and queue.tail.failing:
         left = 0  # older ones are on disk, and leave when they can be read
-    displaced += arrival.unschedule(state, queue, left)
+    scheduled = arrival.unschedule(state, queue, left)
+    if len(scheduled) < left:
+        scheduled += _scheduled_on_disk(state, queue, left - len(scheduled))
+    displaced += scheduled
     if displaced:
         queue.counters.displaced += len(displaced)
         if not queue.overflowing:
             queue.overflowing = True
             state.report("queue.full.evicting", queue=queue.name, messages=queue.messages_max)
         remove(state, queue, displaced, RemovalReason.DISPLACED)
+
+
+def _scheduled_on_disk(state: State, queue: Queue, count: int) -> list[Message]:
+    try:
+        return depage.take_scheduled(state, queue, count)
+    except NotReadable:  # the queue is served again when its next message arrives
+        return []

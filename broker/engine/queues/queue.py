@@ -6,7 +6,7 @@ A message on a queue is in exactly one of these places, and each has its contain
                  sees it.  Where deliveries are recorded, messages need not wait here (`arrival.stored`)
     backlog      ready for delivery
     tail         ready as well, but only on disk: behind the backlog, see `paging`
-    scheduled    waiting for its time (scheduled delivery, or the delay before a redelivery)
+    scheduled    waiting for its time (scheduled delivery, or the delay before a redelivery); on disk in the tail too
     delivering   with a consumer, not yet acknowledged (`Consumer.unacked`), or acknowledged in an open transaction; or
                  reserved for a link whose connection has ended (`Reservation.stand_in`)
 
@@ -202,14 +202,26 @@ class Queue:
         return 0 if self.tail is None else self.tail.messages
 
     @property
+    def scheduled_count(self) -> int:
+        """Scheduled messages, in memory or only on disk."""
+        return len(self.scheduled) + (0 if self.tail is None else self.tail.scheduled)
+
+    def due_of(self, id: int) -> int:
+        """When a scheduled message is due, in ms since the epoch; 0 if it is not scheduled."""
+        waiting = self.scheduled.get(id)
+        if waiting is not None:
+            return waiting[0]
+        return 0 if self.tail is None else self.tail.due_of(id)
+
+    @property
     def has_waiting(self) -> bool:
         """Whether any message is ready or scheduled."""
-        return bool(self.ready or self.paged or self.scheduled)
+        return bool(self.ready or self.paged or self.scheduled_count)
 
     @property
     def message_count(self) -> int:
         """All messages on the queue, wherever they are."""
-        return self.ready + self.paged + self.landing + len(self.scheduled) + self.delivering
+        return self.ready + self.paged + self.landing + self.scheduled_count + self.delivering
 
     @property
     def internal(self) -> bool:
@@ -285,7 +297,7 @@ class Queue:
             self.backlog.attach(consumer.id, consumer.predicate)
 
     def elsewhere(self) -> Iterator[tuple[Message, str]]:
-        """All messages that landed, are in no transaction and not ready, each with its place: scheduled, delivering."""
+        """All messages in memory that landed, are in no transaction and not ready: scheduled, delivering."""
         for _, message in self.scheduled.values():
             yield message, "scheduled"
         for consumer in () if self.non_destructive else self.holders():

@@ -212,7 +212,7 @@ def places_left(queue: Queue, most: int) -> int:
             if not consumer.counted:
                 return UNLIMITED
             taking += consumer.credit
-    return most + taking - queue.ready - queue.paged - len(queue.scheduled) - queue.landing
+    return most + taking - queue.ready - queue.paged - queue.scheduled_count - queue.landing
 
 
 def queue_has_recovered(queue: Queue, free: int) -> bool:
@@ -266,7 +266,7 @@ class Room:
 
     def admit_moved(self, address: Address, targets: Targets) -> Admission:
         """What becomes of a message that the broker moves to these queues: OK, PAGE, or BLOCK (it must stay)."""
-        if self.usage.fits(0) and not is_full(address):
+        if not self.is_tight(address):
             return Admission.OK
         return Admission.PAGE if _stuck_queue(targets) is None else Admission.BLOCK
 
@@ -289,7 +289,11 @@ class Room:
 
     def pages(self, address: Address) -> bool:
         """Whether messages that an address admits now wait on disk, on those of its queues that can page."""
-        return address.settings.address_full_policy is _PAGE and not (self.usage.fits(0) and not is_full(address))
+        return address.settings.address_full_policy is _PAGE and self.is_tight(address)
+
+    def is_tight(self, address: Address) -> bool:
+        """Whether memory is full, for what is there already: it goes to disk if it can."""
+        return not self.usage.fits(0) or is_full(address)
 
     def has_room(self, address: Address, count: int, nbytes: int) -> bool:
         """Whether no limit would be reached with so many messages more in memory."""

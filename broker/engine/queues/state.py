@@ -167,9 +167,10 @@ class State:
     usage: Usage
     room: Room = field(init=False)
     duplicates: Duplicates = field(init=False)
-    #: Queues that have a tail, and chunks with messages that expire.
+    #: Queues that have a tail, chunks with messages that expire, and chunks of scheduled ones.
     paged: dict[Queue, None] = field(default_factory=dict)
     paged_expiries: Timetable[int, tuple[Queue, Chunk]] = field(default_factory=Timetable)
+    paged_schedule: Timetable[int, tuple[Queue, Chunk]] = field(default_factory=Timetable)
 
     #: The full disk keeps messages from leaving, which has been reported.
     full_reported: bool = False

@@ -15,7 +15,15 @@ from struct import error as StructError
 from typing import Final
 
 from broker.engine.model import annotation
-from broker.engine.model.message import Format, Message, MessageHeader, PropertyView, RoutingType, group_of
+from broker.engine.model.message import (
+    Format,
+    Message,
+    MessageHeader,
+    PagedMessage,
+    PropertyView,
+    RoutingType,
+    group_of,
+)
 from store import decode, record
 from store.bodies import Bodies
 from store.pages import SCRATCH_FIRST, Found
@@ -123,11 +131,13 @@ class MessageReader:
             self._groups.clear()
         return header
 
-    def message(self, stored: decode.Message | decode.Copied, segment: int) -> Message:
-        """The message, which no queue holds yet (`refs` is 0).  Raises UnknownFormat."""
+    def message(
+        self, stored: decode.Message | decode.Copied, segment: int, offset: int = 0, nbytes: int = 0
+    ) -> Message:
+        """The message, which no queue holds yet (`refs` is 0), and the place of its record.  Raises UnknownFormat."""
         header = self.header(stored)
         if isinstance(stored.body, bytes):
-            message = Message(header, stored.head, stored.body)
+            message: Message = PagedMessage(header, stored.head, stored.body, offset, nbytes)
         else:
             message = Message.of(copy(header), stored.head, self._bodies.stored(stored.body))
         if stored.flags & record.GROUPED:
@@ -137,7 +147,7 @@ class MessageReader:
         message.segment = segment
         return message
 
-    def _read(self, buffer: bytes, offset: int, *, id: int, size: int, segment: int) -> Message | None:
+    def _read(self, buffer: bytes, offset: int, *, id: int, size: int, segment: int, place: int) -> Message | None:
         """The message `id` from its record of `size` bytes; None if the record is not that."""
         length, type, version, _ = HEAD.unpack_from(buffer, offset)
         if length != size or version != record.VERSION or type not in (RecordType.MESSAGE, RecordType.COPIED):
@@ -145,7 +155,7 @@ class MessageReader:
         try:
             stored: decode.Message | decode.Copied
             stored = self.decode(buffer, offset) if type == RecordType.MESSAGE else self.decode_copied(buffer, offset)
-            message = self.message(stored, segment) if stored.id == id else None
+            message = self.message(stored, segment, place, size) if stored.id == id else None
         except (RecordError, UnknownFormat, ValueError):
             return None
         if message is not None:
@@ -173,8 +183,8 @@ class MessageReader:
             first, segment = offsets[start], segments[start]
             if segment >= SCRATCH_FIRST:
                 segment = 0
-            for id, offset, size in zip(ids[start:stop], offsets[start:stop], sizes[start:stop], strict=True):
-                offset -= first
+            for id, place, size in zip(ids[start:stop], offsets[start:stop], sizes[start:stop], strict=True):
+                offset = place - first
                 own = size - fixed
                 if header is not None and own >= 0:
                     length, kind, its_id, head_bytes, body_bytes, shared = unpack(buffer, offset)
@@ -182,12 +192,12 @@ class MessageReader:
                     if same and its_id == id and head_bytes + body_bytes == own:
                         body_at = offset + size - body_bytes
                         body = buffer[body_at : body_at + body_bytes]
-                        message = Message(header, buffer[body_at - head_bytes : body_at], body)
+                        message = PagedMessage(header, buffer[body_at - head_bytes : body_at], body, place, size)
                         message.id = id
                         message.segment = segment
                         add(message)
                         continue
-                other = self._read(buffer, offset, id=id, size=size, segment=segment)
+                other = self._read(buffer, offset, id=id, size=size, segment=segment, place=place)
                 add(other)
                 header = None
                 if other is not None:

@@ -228,7 +228,7 @@ class Cleaner:
         if not durable:  # held only by queues that no restart restores
             journal.space.release(round.segment, len(messages))
             for message in messages:
-                message.segment = 0
+                message.copied_to(0)
             return []
         for queue in durable:
             journal.ensure_defined(queue.id)
@@ -240,7 +240,7 @@ class Cleaner:
         else:
             journal.add_copies(encoded, record_flags(header), messages, round.segment)
         for message in messages:
-            message.segment = journal.segment
+            message.copied_to(journal.segment)
         round.copied += len(messages)
         return durable
 

@@ -14,9 +14,12 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.engine.queues import arrival
+from broker.engine.queues.paging.rows import unwatch, watch_schedule
+from broker.engine.queues.paging.tail import Chunk
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
 from store import record
+from store.pages import SCRATCH_FIRST
 
 #: A smaller divergence since the last reading, in ms, is slewing, or a delay between reading the two clocks.
 JUMP_MS_MIN: Final = 1_000
@@ -51,7 +54,7 @@ def follow(state: State, jump: int) -> None:
         queue.unused_since += jump
         if queue.kind is not None:
             queue.kind.clock_jumped(jump)
-        if queue.scheduled:
+        if queue.scheduled_count:
             _delay(state, queue, jump)
 
 
@@ -62,11 +65,29 @@ def _delay(state: State, queue: Queue, jump: int) -> None:
         if due == message.header.scheduled:
             continue
         state.schedule.remove(due, (queue.id, id))
-        arrival.schedule(state, queue, message, due + jump)
+        arrival.schedule_in_memory(state, queue, message, due + jump)
         if message.segment and queue.durable and state.journal.segment:
             moved.setdefault(due + jump, []).append(id)
             state.journal.refer(message.segment)
+    for chunk in () if queue.tail is None else queue.tail.scheduled_chunks():
+        if chunk.retries:
+            _delay_on_disk(state, queue, chunk, jump, moved)
     for due, ids in moved.items():
         for at in range(0, len(ids), IDS_MAX):
             state.journal.ensure_defined(queue.id)
             state.journal.add(record.scheduled(queue.id, due, ids[at : at + IDS_MAX]))
+
+
+def _delay_on_disk(state: State, queue: Queue, chunk: Chunk, jump: int, moved: dict[int, list[int]]) -> None:
+    """Shift the redeliveries of a chunk, and add those that the journal has to `moved`, by their new times."""
+    dues = chunk.dues
+    assert dues is not None, "they wait"
+    rows = chunk.rows()
+    for row in rows:
+        dues[row] += jump
+        segment = chunk.segments[row]
+        if 0 < segment < SCRATCH_FIRST and queue.durable and state.journal.segment:
+            moved.setdefault(dues[row], []).append(chunk.ids[row])
+            state.journal.refer(segment)
+    unwatch(state, chunk)
+    watch_schedule(state, queue, chunk, chunk.next_due())

@@ -61,10 +61,11 @@ class _Run:
     """Consecutive messages whose encoded headers are equal: how to treat each of them.
 
     `held`: tables of the queues that have them in memory.  `places`: those of queues that page, to which `ids`,
-    `offsets` and `sizes` are added by `flush`, once for a run of ascending ids in one segment.
+    `offsets` and `sizes` are added by `flush`, once for a run of ascending ids in one segment.  `later`: the tables of
+    the same queues with the messages that are scheduled.
     """
 
-    __slots__ = ("encoded", "header", "held", "ids", "kind", "last", "offsets", "places", "segment", "sizes")
+    __slots__ = ("encoded", "header", "held", "ids", "kind", "last", "later", "offsets", "places", "segment", "sizes")
 
     def __init__(self) -> None:
         self.encoded = b""
@@ -72,6 +73,7 @@ class _Run:
         self.header: MessageHeader | None = None
         self.held: list[dict[int, Message]] = []
         self.places: list[Places] = []
+        self.later: list[dict[int, int]] = []
         self.segment = 0
         self.last = 0
         self.ids: list[int] = []
@@ -88,6 +90,8 @@ class _Run:
             places.put(
                 self.ids, self.offsets, self.sizes, segment=self.segment, priority=priority, expiration=expiration
             )
+        for later in self.later:
+            later.update(dict.fromkeys(self.ids, self.header.scheduled))
         self.ids.clear()
         self.offsets.clear()
         self.sizes.clear()
@@ -113,7 +117,8 @@ class Fold:
         self.queues: dict[int, definitions.Json] = {}
         self.held: defaultdict[int, dict[int, Message]] = defaultdict(dict)
         self.counts: dict[int, dict[int, int]] = {}
-        self.due: dict[int, dict[int, int]] = {}
+        self.due: dict[int, dict[int, int]] = {}  # by the broker, for redelivery
+        self.later: dict[int, dict[int, int]] = {}  # by their senders, of messages in `places`
         self.sessions = SessionFold(space)
         self.diverts: dict[int, Divert] = {}
         self.tasks: dict[int, Task] = {}
@@ -170,6 +175,8 @@ class Fold:
             if places is not None:
                 header = self._stored.header(stored)
                 size = int.from_bytes(buffer[offset : offset + 4], "little")
+                if header.scheduled > self.now:
+                    self.later.setdefault(queue_id, {})[stored.id] = header.scheduled
                 row = {"segment": segment, "priority": header.priority, "expiration": header.expiration}
                 if again:
                     places.put_again(stored.id, offset, size, **row)
@@ -187,19 +194,21 @@ class Fold:
             definition = self.queues.get(queue_id)
             places = Places() if definition is not None and self.pages(definition) else None
             self.places[queue_id] = places
-        return places if stored.facts.scheduled <= self.now and isinstance(stored.body, bytes) else None
+        return places if isinstance(stored.body, bytes) else None
 
     def _begin_run(self, stored: decode.Message, kind: int, encoded: bytes) -> None:
         """Begin a run: determine how to treat messages like this one, which may follow."""
         run = self._run
         run.kind, run.encoded, run.header = kind, encoded, self._stored.header(stored)
-        run.places, run.held = [], []
+        run.places, run.held, run.later = [], [], []
         for queue_id in stored.facts.queue_ids:
             places = self._places_for(queue_id, stored)
             if places is None:
                 run.held.append(self.held[queue_id])
             else:
                 run.places.append(places)
+                if stored.facts.scheduled > self.now:
+                    run.later.append(self.later.setdefault(queue_id, {}))
         if (kind if run.held else kind & ~_GROUPED) & KIND_MASK != UNGROUPED:
             run.kind = 0  # no message has this kind: the next one is decoded too
 
@@ -208,7 +217,7 @@ class Fold:
         copied = self._stored.decode_copied(buffer, offset)
         self.space.refer(segment, copied.previous)
         for queue_id in copied.facts.queue_ids:
-            for tables in (self.counts, self.due, self.sessions.inflight):
+            for tables in (self.counts, self.due, self.later, self.sessions.inflight):
                 tables.get(queue_id, {}).pop(copied.id, None)
         self._message(copied, segment, offset, buffer, again=True)
         self.disordered.update(copied.facts.queue_ids)
@@ -228,7 +237,7 @@ class Fold:
     def _removed(self, segment: int, buffer: bytes, offset: int) -> None:
         removed = decode.decode_removed(buffer, offset)
         self._about(removed.queue_id, removed.ids, segment)
-        for tables in (self.held, self.counts, self.due, self.sessions.inflight):
+        for tables in (self.held, self.counts, self.due, self.later, self.sessions.inflight):
             table = tables.get(removed.queue_id)
             if table:
                 for id in removed.ids:
@@ -262,7 +271,7 @@ class Fold:
 
     def _queue_deleted(self, segment: int, buffer: bytes, offset: int) -> None:
         id = decode.decode_definition(buffer, offset).id
-        for table in (self.queues, self.held, self.counts, self.due, self.sessions.inflight):
+        for table in (self.queues, self.held, self.counts, self.due, self.later, self.sessions.inflight):
             table.pop(id, None)
         self.places.pop(id, None)
 
@@ -355,7 +364,8 @@ def restore(state: State, sessions: StoredSessions, records: Iterable[RawRecord]
             restored.queues += 1
             restored.redelivered += _restore_messages(state, fold, queue)
     fold.sessions.finish(sessions, state.queues_by_id, fold.held)
-    restored.messages = state.usage.messages + sum([queue.paged for queue in state.paged])
+    on_disk = [queue.tail for queue in state.paged if queue.tail is not None]
+    restored.messages = state.usage.messages + sum([tail.messages + tail.scheduled for tail in on_disk])
     return restored
 
 
@@ -385,22 +395,24 @@ def _restore_messages(state: State, fold: Fold, queue: Queue) -> int:
     counts, due = fold.counts.get(queue.id, {}), fold.due.get(queue.id, {})
     places = fold.places.get(queue.id) or Places()
     redelivered = sum(1 for id in counts if id in held or id in places)
+    waiting: dict[int, tuple[int, bool]] = {}
     if pageable(queue) and not tail_restore.fits(state, queue, places):
-        held |= tail_restore.pull(state, places, [*due, *fold.sessions.inflight.get(queue.id, {})])
+        held |= tail_restore.pull(state, places, fold.sessions.inflight.get(queue.id, {}))
+        waiting = _waiting(state, queue, fold.later.get(queue.id, {}), due)
         for id, timestamp in tail_restore.timestamps(state, places, counts).items():
             queue.states[id] = DeliveryState(counts[id], timestamp)
     else:  # few messages, or the queue has changed since the first of them
         held |= tail_restore.pull_all(state, places, fold.pulled)
     if queue.id in fold.disordered or fold.places.get(queue.id) is not None:
         held = fold.held[queue.id] = dict(sorted(held.items()))
-    kept = tail_restore.kept(places, held, [*due, *fold.sessions.inflight.get(queue.id, {})])
+    kept = tail_restore.kept(state, places, held, [*due, *fold.sessions.inflight.get(queue.id, {})])
     for message in kept:
         _charge(state, [message])
         if message.id in counts:
             queue.states[message.id] = DeliveryState(counts[message.id], message.header.timestamp)
         del held[message.id]
     _fill(state, queue, held, counts, due)
-    queue.stored += tail_restore.revive(state, queue, places, kept)
+    queue.stored += tail_restore.revive(state, queue, places, kept, waiting)
     if held or queue.stored:
         queue.acquired_below = state.journal.next_id
     return redelivered
@@ -425,6 +437,16 @@ def _fill(state: State, queue: Queue, held: dict[int, Message], counts: dict[int
         arrival.watch(state, queue, messages)
     queue.counters.added += len(held)
     queue.stored = len(held)
+
+
+def _waiting(state: State, queue: Queue, later: dict[int, int], due: dict[int, int]) -> dict[int, tuple[int, bool]]:
+    """Messages whose time has not come, by id: their times, and whether they wait for redelivery."""
+    waiting = {id: (at, False) for id, at in later.items()}
+    latest = state.now + queue.address.settings.redelivery_delay_max
+    for id, at in due.items():
+        if later.get(id) != at:
+            waiting[id] = (min(at, latest), True)
+    return {id: when for id, when in waiting.items() if when[0] > state.now}
 
 
 def _not_scheduled(state: State, queue: Queue, run: list[Message], due: dict[int, int]) -> list[Message]:

@@ -184,7 +184,7 @@ def message_shown(message: Message, queue: Queue, state: str, *, alone: bool = F
         header,
         id=message.id,
         state=state,
-        scheduled=queue.scheduled[message.id][0] if state == "scheduled" else 0,
+        scheduled=queue.due_of(message.id) if state == "scheduled" else 0,
         redelivered=message.id in queue.states,
         failed_deliveries=queue.delivery_count(message.id),
         size=len(message.head) + len(message.body),

@@ -150,7 +150,7 @@ def _counts(queue: Queue) -> dict[str, object]:
         "messages": queue.message_count,
         "ready": queue.ready,
         "paged": queue.paged,
-        "scheduled": len(queue.scheduled),
+        "scheduled": queue.scheduled_count,
         "delivering": queue.delivering,
         "consumers": attached,
         "offline": len(queue.consumers) - attached,

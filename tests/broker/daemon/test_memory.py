@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
-from broker.daemon.memory import BURST_BYTES, CALM_MS, LOOKED_AT_MAX, TRIM_BYTES, FreeMemory, system_trim
+from broker.daemon.memory import (
+    BURST_BYTES,
+    CALM_MS,
+    COLLECTED_AFTER,
+    FULL_AFTER,
+    LOOKED_AT_MAX,
+    TRIM_BYTES,
+    FreeMemory,
+    system_trim,
+)
 
 
 def test_it_is_given_back_each_time_so_much_has_been_freed() -> None:
@@ -52,6 +62,41 @@ def test_with_many_messages_in_memory_no_spare_objects_are_looked_for() -> None:
     for now in (0, CALM_MS):
         memory.rest(BURST_BYTES, LOOKED_AT_MAX + 1, now)
     assert done == ["trim"]
+
+
+def test_no_collection_visits_more_than_some_ten_thousand_objects_while_a_backlog_grows() -> None:
+    visited: list[int] = []
+
+    def collecting(phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            visited.append(sum(len(gc.get_objects(generation)) for generation in range(info["generation"] + 1)))
+
+    before, enabled = gc.get_threshold(), gc.isenabled()
+    gc.collect()
+    gc.callbacks.append(collecting)
+    try:
+        gc.enable()
+        gc.set_threshold(*COLLECTED_AFTER)
+        backlog = [[number] for number in range(400_000)]
+    finally:
+        gc.callbacks.remove(collecting)
+        gc.set_threshold(*before)
+        if not enabled:
+            gc.disable()
+    assert len(backlog) == 400_000
+    assert len(visited) > 20, "the collector runs"
+    assert max(visited) <= 80_000, "at a quarter of a microsecond each, 20 ms"
+
+
+def test_everything_is_visited_now_and_then_while_few_messages_are_in_memory() -> None:
+    collected: list[int] = []
+    seconds = 0
+    memory = FreeMemory(lambda: None, lambda: collected.append(seconds), lambda: (0, 0, seconds))
+    for seconds in range(FULL_AFTER + 1):
+        memory.rest(0, LOOKED_AT_MAX, seconds)
+    assert collected == [FULL_AFTER]
+    memory.rest(0, LOOKED_AT_MAX + 1, seconds)
+    assert collected == [FULL_AFTER]
 
 
 def resident() -> int:

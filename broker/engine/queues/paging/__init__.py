@@ -11,8 +11,8 @@ a time.
 
 Rules:
 
-1. A message in a tail is stored and ready, and nothing else: messages that have failed, are scheduled or are in
-   delivery are in memory.  Returned messages go to memory too, and so before the tail.
+1. A message in a tail is stored, and ready or scheduled: those in delivery are in memory.  Returned messages go to
+   memory too, and so before the tail.
 2. A tail's message belongs to this queue alone.  A message of several queues is held once more in its segment for each
    tail that it is in, and each queue that reads it back makes a message of its own (`refs` 1).
 3. No message of a lower priority is delivered while the tail has one of a higher: the backlog has a `floor`.
@@ -20,4 +20,8 @@ Rules:
    stays.
 5. Messages that cannot be read stay in the tail, as damaged: they are reported, counted, and skipped.  Only purging or
    deleting the queue removes them.
+6. Scheduled messages, and those that wait for redelivery, are rows of chunks of their own, which have no part in the
+   order.  A message in memory can go back to disk if the place of its record is known, as it was read from there
+   (`PagedMessage`); the others fitted into memory when they came.  Those that are due are read, or, while memory is
+   full, become rows of the tail, unread.
 """

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from broker.engine.model.message import Message, MessageHeader
-from broker.engine.queues.paging.rows import watch
+from broker.engine.model.message import Message, MessageHeader, PagedMessage
+from broker.engine.queues.paging.rows import watch, watch_schedule
 from broker.engine.queues.paging.tail import Landing, Tail
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.room import pageable
@@ -31,12 +31,11 @@ def choose(state: State, header: MessageHeader, queues: list[Queue], *, full: bo
     On a queue with `messages_max`, non-durable messages do not wait on disk (`room`), unless durable ones that came
     before them do.
     """
-    if header.scheduled > state.now:
-        return []
+    scheduled = header.scheduled > state.now  # then nothing has to go behind what is in the tail
     return [
         queue
         for queue in queues
-        if (queue.tail is not None and queue.tail.active)
+        if (queue.tail is not None and queue.tail.active and not scheduled)
         or (full and pageable(queue) and (header.durable or queue.messages_max < 0))
     ]
 
@@ -65,10 +64,14 @@ def expect_scratch(state: State, queue: Queue, messages: list[Message]) -> None:
 
 
 def enter(state: State, queue: Queue, messages: list[Message], landing: Landing | None) -> None:
-    """Put ready messages of one run into the tail.  `landing` is None for messages that the journal does not have."""
+    """Put messages of one run into the tail, ready or scheduled.
+
+    `landing` is None for messages that the journal does not have.
+    """
     header = messages[0].header
     tail = tail_of(state, queue)
     state.dirty[queue] = None
+    due = header.scheduled if header.scheduled > state.now else 0
     if not queue.address.paged_messages:
         state.report("address.full.paging", address=queue.address.name, bytes=state.usage.bytes)
     if not isinstance(messages[0].body, bytes):  # only its object keeps the body's file, and it costs little memory
@@ -83,15 +86,44 @@ def enter(state: State, queue: Queue, messages: list[Message], landing: Landing 
         segment, offset, sizes = landing.segment, landing.offset, landing.sizes
     priority, expiration = header.priority, header.expiration
     for message, size in zip(messages, sizes, strict=True):
-        chunk = tail.add(priority, message.id, segment, offset, size, expiration)
-        if expiration:
-            watch(state, queue, chunk, expiration)
+        if due:
+            chunk = tail.schedule(priority, message.id, segment, offset, size, expiration, due=due, retry=False)
+            watch_schedule(state, queue, chunk, due)
+        else:
+            chunk = tail.add(priority, message.id, segment, offset, size, expiration)
+            if expiration:
+                watch(state, queue, chunk, expiration)
         if segment:
             offset += size
         else:
             chunk.keep(len(chunk.ids) - 1, message)
     if segment:
         _let_go(state, header, messages)
+
+
+def hold_back(state: State, queue: Queue, message: Message, due: int) -> bool:
+    """Schedule a message of the queue on disk only, if memory is full and its record can be read there."""
+    address = state.room.charged(message.header.address)
+    if not state.room.is_tight(address) or not pageable(queue) or not isinstance(message.body, bytes):
+        return False
+    if message.segment:
+        if not isinstance(message, PagedMessage) or not message.offset:
+            return False  # it was never on disk only: such messages fit into memory when they came
+        segment, offset, size = message.segment, message.offset, message.nbytes
+    else:
+        if not state.room.pages(address):
+            return False
+        segment, offset, sizes = write_scratch(state, [message])
+        if not segment:
+            return False
+        size = sizes[0]
+    header = message.header
+    retry = due != header.scheduled
+    tail = tail_of(state, queue)
+    chunk = tail.schedule(header.priority, message.id, segment, offset, size, header.expiration, due=due, retry=retry)
+    watch_schedule(state, queue, chunk, due)
+    _let_go(state, header, [message])
+    return True
 
 
 def keep(state: State, queue: Queue, tail: Tail, message: Message) -> None:

@@ -9,6 +9,7 @@ For a consumer with a selector the tail itself is searched, each row once; `Tail
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from broker.engine.model.errors import NotReadable
@@ -19,6 +20,7 @@ from broker.engine.queues.cursors import MATCH_COST, PRIORITIES
 from broker.engine.queues.paging.rows import claim, claim_all, read
 from broker.engine.queues.paging.tail import Chunk, Tail
 from broker.engine.queues.queue import Queue
+from broker.engine.queues.room import is_full
 from broker.engine.queues.state import State
 from broker.engine.queues.types.grouped import GroupedBacklog
 
@@ -38,7 +40,7 @@ def refill(state: State, queue: Queue, takers: list[Consumer]) -> None:
     """Read back messages for a queue's consumers, before the queue is served."""
     tail = queue.tail
     assert tail is not None, "the queue has a tail"
-    if not tail.active:
+    if tail.empty:
         drop(state, queue)
         return
     if len(tail.seen) > len(queue.consumers):
@@ -112,9 +114,29 @@ def unpage(state: State, queue: Queue) -> None:
         return
     while (chunk := tail.first()) is not None:
         load(state, queue, chunk)
+    take_scheduled(state, queue, tail.scheduled, arrival.schedule_in_memory)
     tail.landing.clear()
-    if not tail.active:
+    if tail.empty:
         drop(state, queue)
+
+
+def take_scheduled(
+    state: State, queue: Queue, count: int, use: Callable[[State, Queue, Message, int], None] | None = None
+) -> list[Message]:
+    """Remove and return at most `count` scheduled messages on disk; `use` gets each with its time.
+
+    Raises NotReadable.
+    """
+    taken: list[Message] = []
+    for chunk in queue.tail.scheduled_chunks() if queue.tail is not None and count > 0 else ():
+        assert chunk.dues is not None
+        found = read(state, queue, chunk, chunk.rows()[: count - len(taken)])
+        due = {message.id: chunk.dues[row] for row, message in found}
+        for message in claim(state, queue, chunk, found):
+            taken.append(message)
+            if use is not None:
+                use(state, queue, message, due[message.id])
+    return taken
 
 
 def take_head(state: State, queue: Queue, count: int) -> list[Message]:
@@ -160,16 +182,26 @@ def _is_enough(queue: Queue, chunk: Chunk, *, parts: int) -> bool:
     return queue.ready * each >= settings.max_read_page_bytes // parts or queue.ready >= max(enough, 1)
 
 
+def has_room_for(state: State, queue: Queue, chunk: Chunk, rows: list[int]) -> bool:
+    """Whether memory has room for rows of a chunk of scheduled messages."""
+    nbytes = sum([chunk.sizes[row] for row in rows]) + MESSAGE_OVERHEAD_BYTES * len(rows)
+    address = queue.address
+    return (
+        state.usage.fits(nbytes) and not is_full(address, len(rows), nbytes) and not _is_enough(queue, chunk, parts=1)
+    )
+
+
 def load(state: State, queue: Queue, chunk: Chunk) -> list[Message]:
     """Read a whole chunk back to memory, behind the messages there."""
     messages = claim_all(state, queue, chunk)
     state.steps.spend(READ_COST * len(messages))
     if messages:
-        _append(state, queue, messages, chunk)
+        make_ready(state, queue, messages, chunk)
     return messages
 
 
-def _append(state: State, queue: Queue, messages: list[Message], chunk: Chunk) -> None:
+def make_ready(state: State, queue: Queue, messages: list[Message], chunk: Chunk) -> None:
+    """Put messages of a chunk, which have left it, into memory."""
     if not queue.grouped and queue.attributes.groups and any(message.header.group for message in messages):
         queue.begin_groups()
     queue.backlog.put_back(messages)
@@ -191,7 +223,7 @@ def _search(state: State, queue: Queue, tail: Tail, consumer: Consumer) -> None:
         seen[priority] = (chunk.serial, len(chunk.ids))
         wanted = [(row, message) for row, message in found if consumer.predicate(message)]
         if wanted:
-            _append(state, queue, claim(state, queue, chunk, wanted), chunk)
+            make_ready(state, queue, claim(state, queue, chunk, wanted), chunk)
 
 
 def _unseen(tail: Tail, consumer: Consumer) -> int:

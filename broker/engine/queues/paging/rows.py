@@ -175,8 +175,20 @@ def watch(state: State, queue: Queue, chunk: Chunk, expiration: int) -> None:
         state.paged_expiries.add(expiration, id(chunk), (queue, chunk))
 
 
+def watch_schedule(state: State, queue: Queue, chunk: Chunk, due: int) -> None:
+    """Watch a chunk that has a message scheduled for then."""
+    if due and (not chunk.watched or due < chunk.watched):
+        if chunk.watched:
+            state.paged_schedule.remove(chunk.watched, id(chunk))
+        chunk.watched = due
+        state.paged_schedule.add(due, id(chunk), (queue, chunk))
+
+
 def unwatch(state: State, chunk: Chunk) -> None:
-    """Stop watching the expirations of a chunk."""
+    """Stop watching the expirations and the schedule of a chunk."""
+    if chunk.watched:
+        state.paged_schedule.remove(chunk.watched, id(chunk))
+        chunk.watched = 0
     if chunk.expires:
         state.paged_expiries.remove(chunk.expires, id(chunk))
         chunk.expires = 0

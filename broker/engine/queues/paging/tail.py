@@ -1,8 +1,11 @@
-"""The tail: ready messages of one queue that are not in memory.
+"""The tail: ready messages of one queue that are not in memory, and scheduled ones.
 
 A message is a row of a chunk: parallel arrays of ids, places (segment, offset, length of its record; length 0: the row
 is gone) and, if any has one, expirations.  Segment 0 means that there is no place: then the message itself is among the
 chunk's `kept` ones, because its record cannot be read yet, or could not be written.
+
+Scheduled messages are rows of chunks of their own, with one more array: when each is due.  They are behind no others,
+and no part of the order of delivery: when they are due they become ready, in memory or as rows of other chunks.
 """
 
 from __future__ import annotations
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
 #: The most messages and bytes of a chunk: what is read at once, in a few milliseconds.
 CHUNK_MESSAGES_MAX: Final = 1024
 CHUNK_BYTES_MAX: Final = 1 << 20
+
+#: When a row that is gone is due.
+_NEVER: Final = 1 << 62
 
 #: A chunk has at most this part of the messages that may be read back and not yet delivered, so that reading one does
 #: not exceed the limit by much.
@@ -56,6 +62,9 @@ class Chunk:
     end: int = field(init=False, default=0)
     lowest: int = field(init=False, default=0)  # no row is in a journal segment before this one
     expires: int = field(init=False, default=0)
+    dues: array[int] | None = field(init=False, default=None)  # of scheduled messages
+    watched: int = field(init=False, default=0)  # when its schedule is looked at next, 0: never
+    retries: bool = field(init=False, default=False)  # they wait for redelivery: their senders scheduled nothing
     volatile: bool = field(init=False, default=False)  # some rows are, or were, in scratch files
 
     def add(self, id: int, segment: int, offset: int, size: int, expiration: int) -> None:
@@ -129,6 +138,16 @@ class Chunk:
         sizes = self.sizes
         return [row for row, due in enumerate(self.expirations) if 0 < due <= now and sizes[row]]
 
+    def late(self, now: int) -> list[int]:
+        """The rows of scheduled messages whose time has come."""
+        assert self.dues is not None, "it has scheduled messages"
+        return [row for row, due in enumerate(self.dues) if due <= now]
+
+    def next_due(self) -> int:
+        """When the first of its scheduled messages is due, 0 if none is left."""
+        assert self.dues is not None, "it has scheduled messages"
+        return min(self.dues) if self.count else 0
+
     def next_expiration(self) -> int:
         """The least expiration of its rows, 0 if none has one."""
         if self.expirations is None:
@@ -159,7 +178,10 @@ class Landing:
 
 
 class Tail:
-    """The tail of one queue.  `messages` and `bytes` (of records) count all of it, including `damaged` chunks."""
+    """The tail of one queue.  `messages` counts the ready ones, including `damaged` chunks, `scheduled` the others.
+
+    `bytes` (of records) counts all of it.
+    """
 
     __slots__ = (
         "_bytes_max",
@@ -174,7 +196,9 @@ class Tail:
         "levels",
         "looked",
         "messages",
+        "scheduled",
         "seen",
+        "waiting",
     )
 
     def __init__(self, address: Address) -> None:
@@ -184,7 +208,10 @@ class Tail:
         self.damaged: list[Chunk] = []
         self.landing: deque[Landing] = deque()
         self.messages = 0
+        self.scheduled = 0
         self.bytes = 0
+        #: The chunks of scheduled messages, by priority and whether they wait for redelivery.
+        self.waiting: dict[tuple[int, bool], list[Chunk]] = {}
         #: How far each consumer with a selector has looked, by its id: serial and row, by priority.
         self.seen: dict[int, list[tuple[int, int]]] = {}
         #: The places of the messages that were last looked at, by id (see `upkeep.between`).
@@ -199,8 +226,13 @@ class Tail:
 
     @property
     def active(self) -> bool:
-        """Whether there are messages, or some are about to enter."""
+        """Whether there are ready messages, or some are about to enter: others have to go behind them."""
         return self.messages > 0 or bool(self.landing)
+
+    @property
+    def empty(self) -> bool:
+        """Whether the queue needs no tail."""
+        return not (self.messages or self.landing or self.scheduled)
 
     @property
     def high(self) -> int:
@@ -210,9 +242,33 @@ class Tail:
         return self._high
 
     def chunks(self) -> Iterator[Chunk]:
-        """All chunks that can be read, in the order of delivery."""
+        """All chunks of ready messages that can be read, in the order of delivery."""
         for level in reversed(self.levels):
             yield from level
+
+    def scheduled_chunks(self) -> list[Chunk]:
+        """All chunks of scheduled messages."""
+        return [chunk for chunks in self.waiting.values() for chunk in chunks] if self.scheduled else []
+
+    def all_chunks(self) -> Iterator[Chunk]:
+        """All chunks that can be read."""
+        yield from self.chunks()
+        yield from self.scheduled_chunks()
+
+    def has(self, chunk: Chunk) -> bool:
+        """Whether a chunk has not left."""
+        if chunk.dues is not None:
+            return chunk in self.waiting.get((chunk.priority, chunk.retries), ())
+        return chunk in self.levels[chunk.priority]
+
+    def due_of(self, id: int) -> int:
+        """When a scheduled message is due, 0 if there is none with this id."""
+        for chunk in self.scheduled_chunks():
+            if chunk.oldest <= id <= chunk.youngest and id in chunk.ids:
+                row, dues = chunk.ids.index(id), chunk.dues
+                if chunk.sizes[row] and dues is not None:
+                    return dues[row]
+        return 0
 
     def first(self) -> Chunk | None:
         """The next chunk."""
@@ -240,6 +296,32 @@ class Tail:
         self.counted(1, size)
         return chunk
 
+    def schedule(
+        self,
+        priority: int,
+        id: int,
+        segment: int,
+        offset: int,
+        size: int,
+        expiration: int,
+        *,
+        due: int,
+        retry: bool,
+    ) -> Chunk:
+        """Add a scheduled message; returns its chunk.  `retry`: it waits for redelivery."""
+        chunks = self.waiting.setdefault((priority, retry), [])
+        chunk = chunks[-1] if chunks else None
+        if chunk is None or len(chunk.ids) >= self._messages_max or chunk.bytes >= self._bytes_max:
+            self._serial += 1
+            chunk = Chunk(priority, self._serial)
+            chunk.dues, chunk.retries = array("q"), retry
+            chunks.append(chunk)
+        assert chunk.dues is not None
+        chunk.add(id, segment, offset, size, expiration)
+        chunk.dues.append(due)
+        self._counted(chunk, 1, size)
+        return chunk
+
     def extend(self, priority: int, rows: Rows) -> list[Chunk]:
         """Add messages with rising ids, whose records are in the journal, as `add` does; returns their chunks."""
         chunks: list[Chunk] = []
@@ -257,8 +339,14 @@ class Tail:
         self.counted(count, sum(sizes))
         return chunks
 
+    def _counted(self, chunk: Chunk, messages: int, nbytes: int) -> None:
+        if chunk.dues is not None:
+            self.scheduled += messages
+            self.messages -= messages
+        self.counted(messages, nbytes)
+
     def counted(self, messages: int, nbytes: int) -> None:
-        """Add to the counts of messages and bytes."""
+        """Add to the counts of ready messages, and of bytes."""
         self.messages += messages
         self.bytes += nbytes
         self.address.paged_messages += messages
@@ -269,7 +357,7 @@ class Tail:
         if not chunk.count:
             return
         self._remove(chunk)
-        self.counted(-chunk.count, -chunk.bytes)
+        self._counted(chunk, -chunk.count, -chunk.bytes)
         chunk.sizes = array("I", bytes(4 * len(chunk.sizes)))
         chunk.count = chunk.bytes = 0
 
@@ -277,22 +365,29 @@ class Tail:
         """Remove rows of a chunk."""
         if not rows:
             return
-        sizes, nbytes = chunk.sizes, 0
+        sizes, dues, nbytes = chunk.sizes, chunk.dues, 0
         for row in rows:
             assert sizes[row], "a row leaves once"
             nbytes += sizes[row]
             sizes[row] = 0
+            if dues is not None:
+                dues[row] = _NEVER
             if chunk.kept is not None:
                 chunk.kept.pop(row, None)
         chunk.count -= len(rows)
         chunk.bytes -= nbytes
-        self.counted(-len(rows), -nbytes)
+        self._counted(chunk, -len(rows), -nbytes)
         if not chunk.count:
             self._remove(chunk)
 
     def _remove(self, chunk: Chunk) -> None:
         level = self.levels[chunk.priority]
-        if chunk in self.damaged:
+        if chunk.dues is not None:
+            chunks = self.waiting[chunk.priority, chunk.retries]
+            chunks.remove(chunk)
+            if not chunks:
+                del self.waiting[chunk.priority, chunk.retries]
+        elif chunk in self.damaged:
             self.damaged.remove(chunk)
         elif level[0] is chunk:
             level.popleft()

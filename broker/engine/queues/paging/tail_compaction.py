@@ -27,7 +27,7 @@ def rows_in(queue: Queue, segment: int) -> list[tuple[Chunk, list[int]]]:
     if queue.tail is None:
         return []
     found: list[tuple[Chunk, list[int]]] = []
-    for chunk in queue.tail.chunks():
+    for chunk in queue.tail.all_chunks():
         if 0 < chunk.lowest <= segment:
             rows = [row for row in chunk.rows() if chunk.segments[row] == segment]
             if rows:
@@ -39,7 +39,7 @@ def rows_in(queue: Queue, segment: int) -> list[tuple[Chunk, list[int]]]:
 
 def kept(queue: Queue) -> list[Message]:
     """The messages of a queue's tail that are in memory without a place on disk: they are cleaned like others."""
-    chunks = () if queue.tail is None else queue.tail.chunks()
+    chunks = () if queue.tail is None else queue.tail.all_chunks()
     return [m for chunk in chunks if chunk.kept for row, m in chunk.kept.items() if not chunk.segments[row]]
 
 
@@ -56,7 +56,7 @@ def carry(state: State, queue: Queue, chunk: Chunk, rows: list[int], segment: in
     if queue.tail is None or queue.deleted:
         return 0
     staying = [row for row in rows if chunk.sizes[row] and chunk.segments[row] == segment]
-    if not staying or chunk not in queue.tail.levels[chunk.priority]:
+    if not staying or not queue.tail.has(chunk):
         return 0
     copied = 0
     for _, same in groupby(read(state, queue, chunk, staying), key=lambda found: found[1].header):
@@ -67,6 +67,8 @@ def carry(state: State, queue: Queue, chunk: Chunk, rows: list[int], segment: in
             continue
         copied += len(run)
         copied_forward(queue, [message for _, message in run])
+        if queue.durable and chunk.retries:
+            _restate_dues(state, queue, chunk, run)
     _learn_lowest(chunk)
     return copied
 
@@ -82,9 +84,19 @@ def _copy(state: State, queue: Queue, chunk: Chunk, run: list[Row], segment: int
     sizes = [fixed + len(message.head) + len(message.body) for message in messages]
     _moved(queue, chunk, run, journal.segment, journal.end - sum(sizes), sizes)
     for row, message in run:
-        message.segment = journal.segment
+        message.copied_to(journal.segment)
         chunk.keep(row, message)
     state.work.carried.append((chunk, [row for row, _ in run]))
+
+
+def _restate_dues(state: State, queue: Queue, chunk: Chunk, run: list[Row]) -> None:
+    """Write again when messages that wait for redelivery are due."""
+    assert chunk.dues is not None, "they wait"
+    by_due: dict[int, list[int]] = {}
+    for row, message in run:
+        by_due.setdefault(chunk.dues[row], []).append(message.id)
+    for due, ids in by_due.items():
+        state.journal.add(record.scheduled(queue.id, due, ids))
 
 
 def _to_scratch(state: State, queue: Queue, chunk: Chunk, run: list[Row], segment: int) -> bool:

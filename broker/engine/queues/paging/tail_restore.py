@@ -1,6 +1,6 @@
 """Makes tails at the end of a restart, from the places of messages found in the journal.
 
-Messages that must be in memory are read now: those that wait for redelivery or were in flight to a stored session.
+Messages that must be in memory are read now: those that were in flight to a stored session.
 So are all messages of a short queue, as those in memory keep their order whatever is returned before them.
 """
 
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from broker.engine.model.message import MESSAGE_OVERHEAD_BYTES, Message
 from broker.engine.queues.paging.admit import keep, tail_of
 from broker.engine.queues.paging.fold import Places, Row, Rows
-from broker.engine.queues.paging.rows import watch
+from broker.engine.queues.paging.rows import watch, watch_schedule
 from broker.engine.queues.paging.tail import Tail
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
@@ -87,17 +87,27 @@ def _place(row: Row) -> tuple[int, int]:
     return row.segment, row.offset
 
 
-def kept(places: Places, held: dict[int, Message], others: Iterable[int]) -> list[Message]:
+def kept(state: State, places: Places, held: dict[int, Message], others: Iterable[int]) -> list[Message]:
     """The messages with large bodies in order of id, without `others`: in memory, though they belong in the tail."""
     if not len(places):
         return []
     elsewhere = set(others)
     large = [m for id, m in held.items() if not isinstance(m.body, bytes) and id not in elsewhere]
+    large = [m for m in large if m.header.scheduled <= state.now]
     return sorted(large, key=lambda message: message.id)
 
 
-def revive(state: State, queue: Queue, places: Places, kept: Iterable[Message]) -> int:
-    """Make the queue's tail, with the `kept` messages at their places; returns how many messages it has."""
+def revive(
+    state: State,
+    queue: Queue,
+    places: Places,
+    kept: Iterable[Message],
+    scheduled: Mapping[int, tuple[int, bool]],
+) -> int:
+    """Make the queue's tail, with the `kept` messages at their places; returns how many messages it has.
+
+    `scheduled`: those whose time has not come, by id: when it comes, and whether they wait for redelivery.
+    """
     if not len(places):
         return 0
     tail = tail_of(state, queue)
@@ -105,8 +115,10 @@ def revive(state: State, queue: Queue, places: Places, kept: Iterable[Message]) 
     waiting = deque(kept)
     for rows in places.take_all():
         by_segment.update(rows.segments)
+        if scheduled:
+            rows = _schedule(state, queue, tail, rows, scheduled)
         start, count = 0, len(rows.ids)
-        while waiting and waiting[0].id < rows.ids[-1]:
+        while waiting and count and waiting[0].id < rows.ids[-1]:
             message = waiting.popleft()
             stop = bisect_left(rows.ids, message.id)
             _append(state, queue, tail, rows.part(start, stop))
@@ -117,11 +129,26 @@ def revive(state: State, queue: Queue, places: Places, kept: Iterable[Message]) 
         keep(state, queue, tail, message)
     for segment, count in by_segment.items():
         state.journal.space.hold(segment, count)
-    queue.counters.added += tail.messages
-    return tail.messages
+    queue.counters.added += tail.messages + tail.scheduled
+    return tail.messages + tail.scheduled
+
+
+def _schedule(state: State, queue: Queue, tail: Tail, rows: Rows, scheduled: Mapping[int, tuple[int, bool]]) -> Rows:
+    """Schedule those rows whose time has not come; returns the others."""
+    ready = [id not in scheduled for id in rows.ids]
+    for at in [at for at, is_ready in enumerate(ready) if not is_ready]:
+        row = rows.row(at)
+        due, retry = scheduled[row.id]
+        chunk = tail.schedule(
+            row.priority, row.id, row.segment, row.offset, row.size, row.expiration, due=due, retry=retry
+        )
+        watch_schedule(state, queue, chunk, due)
+    return rows.chosen(ready)
 
 
 def _append(state: State, queue: Queue, tail: Tail, rows: Rows) -> None:
+    if not rows.ids:
+        return
     for priority, same in rows.by_priority():
         for chunk in tail.extend(priority, same):
             watch(state, queue, chunk, chunk.next_expiration())

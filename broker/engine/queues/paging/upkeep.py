@@ -85,10 +85,18 @@ def places(state: State, queue: Queue) -> Iterator[tuple[Message, str]]:
     returned; scheduled ones come last.
     """
     elsewhere = list(queue.elsewhere())
+    scheduled = [] if queue.tail is None else queue.tail.scheduled_chunks()
+    on_disk = [(chunk, _rows_of(chunk)) for chunk in scheduled]
     delivering = sorted([found for found in elsewhere if found[1] == "delivering"], key=_order)
     ready = ((message, "ready") for message in waiting(state, queue))
     yield from heapq.merge(delivering, ready, key=_order) if delivering else ready
     yield from [found for found in elsewhere if found[1] == "scheduled"]
+    for chunk, rows in on_disk:
+        found = read(state, queue, chunk, [row for row in rows if chunk.sizes[row]])
+        if len(found) < len(rows):
+            found += _in_memory(queue, chunk, rows)
+        for _, message in found:
+            yield message, "scheduled"
 
 
 def _order(found: tuple[Message, str]) -> tuple[int, int]:
@@ -184,7 +192,7 @@ def chosen(state: State, queue: Queue, ids: Iterable[int]) -> dict[int, Message]
 
 def _rows_between(tail: Tail, after: int, below: int, most: int) -> list[tuple[int, Chunk, int]]:
     """At most `most` rows with the lowest ids between these two, in order."""
-    chunks = [chunk for chunk in tail.chunks() if chunk.oldest < below and chunk.youngest > after]
+    chunks = [chunk for chunk in tail.all_chunks() if chunk.oldest < below and chunk.youngest > after]
     chunks.sort(key=lambda chunk: chunk.oldest)
     rows: list[tuple[int, Chunk, int]] = []
     for chunk in chunks:
@@ -224,25 +232,26 @@ def clear(state: State, queue: Queue, reason: RemovalReason, most: int | None = 
     tail = queue.tail
     if tail is None:
         return 0
-    before = tail.messages
+    before = tail.messages + tail.scheduled
     left = before if most is None else most
-    for chunk in [*tail.chunks(), *tail.damaged]:
+    for chunk in [*tail.chunks(), *tail.damaged, *tail.scheduled_chunks()]:
         if left <= 0:
             break
         left -= chunk.count
         for rows in in_steps(state, queue, chunk.rows(), chunk.removal_bytes):
-            _clear_rows(state, queue, chunk, list(rows), reason)
+            clear_rows(state, queue, chunk, list(rows), reason)
         if chunk.count:
             if not deleting:
                 break
-            _clear_rows(state, queue, chunk, chunk.rows(), reason, recorded=False)
+            clear_rows(state, queue, chunk, chunk.rows(), reason, recorded=False)
     state.room.wake()  # an address that does not page counts what waits on disk as held
-    return before - tail.messages
+    return before - tail.messages - tail.scheduled
 
 
-def _clear_rows(
+def clear_rows(
     state: State, queue: Queue, chunk: Chunk, rows: list[int], reason: RemovalReason, *, recorded: bool = True
 ) -> None:
+    """Remove rows of a chunk by name, unread; not `recorded`: they leave with their queue."""
     assert queue.tail is not None, "its chunk is cleared"
     ids: list[int] = []
     by_segment: Counter[int] = Counter()

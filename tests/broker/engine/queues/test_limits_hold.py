@@ -154,3 +154,85 @@ def test_a_producer_that_waits_for_a_forwarding_address_continues_when_that_has_
         bench.run()
     assert drain(bench, "b")
     assert not _is_blocked(producer)
+
+
+# -- scheduled ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("durable", [True, False])
+@pytest.mark.parametrize("how", ["goes on", "restart", "crash"])
+def test_scheduled_messages_wait_on_disk(how: str, durable: bool) -> None:
+    bench = Bench({"match": "q", **PAGE}, segment_bytes=1 << 20)
+    peak, due = Peak(bench), bench.broker.now + 3_600_000
+    assert fill(bench, "q", peak, scheduled=due, durable=durable) == MESSAGES
+    assert peak.bytes <= 200_000 + TICK
+    assert bench.queue("q").message_count == bench.queue("q").scheduled_count == MESSAGES
+    taker = bench.take("q")
+    if how != "goes on":
+        bench = bench.restart(crash=how == "crash")
+        assert bench.engine.usage.bytes <= 200_000
+        taker = bench.take("q") if durable else taker
+    if how != "goes on" and not durable:
+        assert not bench.engine.queues["q"].message_count
+        return
+    assert not taker.taken
+    bench.broker.advance(3_600_000)
+    peak = Peak(bench)
+    got = 0
+    while taker.taken:
+        peak.look()
+        got += len(taker.taken[:10])
+        taken, taker.taken = taker.taken[:10], taker.taken[10:]
+        bench.ack(taker, *taken)
+    assert got == MESSAGES
+    bench.check()
+
+
+def test_scheduled_messages_become_ready_at_their_times_though_they_are_on_disk() -> None:
+    bench = Bench({"match": "q", **PAGE, "max-size-bytes": 0})
+    for n in (3, 1, 2, 5, 4):
+        bench.sent("q", b"%d" % n, scheduled=bench.broker.now + 1000 * n)
+    queue = bench.queue("q")
+    assert (queue.scheduled, queue.scheduled_count, bench.engine.usage.messages) == ({}, 5, 0)
+    for restart in (False, True):
+        if restart:
+            bench = bench.restart()
+        assert sorted(bench.places("q")) == [b"1", b"2", b"3", b"4", b"5"]
+        assert set(bench.places("q").values()) == {"scheduled"}
+    taker = bench.take("q")
+    for n in (1, 2, 3):
+        bench.broker.advance(1000)
+        assert taker.take() == [b"%d" % n]
+    assert bench.queue("q").scheduled_count == 2
+
+
+@pytest.mark.parametrize("durable", [True, False])
+@pytest.mark.parametrize("crash", [None, False, True])
+def test_what_waits_for_redelivery_goes_back_to_disk(crash: bool | None, durable: bool) -> None:
+    bench = Bench({"match": "q", **PAGE, "redelivery-delay": 60_000, "max-delivery-attempts": 3})
+    peak = Peak(bench)
+    assert fill(bench, "q", peak, durable=durable) == MESSAGES
+    taker = bench.take("q", window=20_000)
+    nacked = []
+    while taker.taken:
+        peak.look()
+        message = taker.taken.pop(0)
+        nacked.append(message.id)
+        bench.nack(taker, message)
+    assert len(nacked) == len(set(nacked)) == MESSAGES
+    assert peak.bytes <= 200_000 + 20_000 + 20_000 + TICK, "the limit, what is read ahead, and the consumer's window"
+    assert bench.queue("q").scheduled_count == MESSAGES
+    if crash is not None and durable:
+        bench = bench.restart(crash=crash)
+        assert bench.engine.usage.bytes <= 200_000
+        taker = bench.take("q", window=20_000)
+        assert not taker.taken, "the delay lasts"
+    bench.broker.advance(60_000)
+    again = []
+    while taker.taken:
+        message = taker.taken.pop(0)
+        assert bench.queue("q").delivery_count(message.id) == 1
+        again.append(message.id)
+        bench.ack(taker, message)
+    assert sorted(again) == nacked
+    bench.check()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.engine.model.message import Message, MessageHeader, RoutingType
+from broker.engine.model.message import Message, MessageHeader, PagedMessage, RoutingType
 from broker.engine.queues.stored import encode_header, record_flags
 from store import record
 from store.pages import SCRATCH_FIRST
@@ -55,7 +55,7 @@ class Records:
 def same(one: Message | None, other: Message) -> bool:
     """In everything but the object of the facts."""
     assert one is not None
-    differing = {name for name, held in attributes_of(one).items() if held != getattr(other, name)}
+    differing = {name for name, held in attributes_of(other).items() if held != getattr(one, name)}
     return differing <= {"header", "segment"} and attributes_of(one.header) == attributes_of(other.header)
 
 
@@ -79,6 +79,8 @@ def test_messages_are_what_they_were(seed: int) -> None:
     found = records.read()
     assert all(same(one, other) for one, other in zip(found, records.messages, strict=True))
     assert {message.segment for message in found if message is not None} == {SEGMENT}
+    places = [(each.offset, each.nbytes) for each in found if isinstance(each, PagedMessage)]
+    assert places == list(zip(records.offsets, records.sizes, strict=True))
 
 
 def test_a_run_shares_its_facts_and_a_group_has_its_own() -> None:

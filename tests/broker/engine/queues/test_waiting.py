@@ -227,7 +227,7 @@ def test_the_oldest_leave_later_if_they_cannot_be_read_for_now() -> None:
         for body in numbers(7, 9):
             sent(bench, body)
         assert [failed["queue"] for failed in bench.broker.reported("paging.failed")] == ["q"]
-        assert len(bench.queue("q").scheduled) == 3, "they are younger than what cannot be read"
+        assert bench.queue("q").scheduled_count == 3, "they are younger than what cannot be read"
     bench.broker.advance(RETRY_MS)
     assert sorted(bench.bodies("q")) == [*numbers(4, 6), b"9"]
     check(bench)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from broker.engine.client_sessions.client import DUE_COST
 from broker.engine.client_sessions.sessions import StoredSession
 from broker.engine.model.permissions import Permission
+from broker.engine.queues.steps import BUDGET, BUDGET_MIN
+from broker.sessions.tick import ENDING_COST, Tick
 from protocols.mqtt.codes import V5, V31, V311, PacketType
 from protocols.mqtt.encode import PublishHead, encode
 from protocols.mqtt.packets import Suback, Subscribe, Unsuback, Unsubscribe, Will
@@ -24,9 +28,9 @@ from protocols.mqtt.properties import (
 from store.decode import Definition
 from store.record import encode_json
 from tests.broker.security.verbs import permissions, restrict
-from tests.broker.sessions.mqtt.harness import queues, with_mqtt
+from tests.broker.sessions.mqtt.harness import carrier, queues, with_mqtt
 from tests.simulation.world import journal_records
-from tests.support.mqtt_client import Pairs, greeting, topic_filter, wish
+from tests.support.mqtt_client import MqttClient, Pairs, greeting, topic_filter, wish
 from tests.support.mqtt_world import FOR_EVER, SimCarrier, SimWorld
 from tests.support.sim_broker import configured
 from tests.support.sim_browser import RawPeer
@@ -678,3 +682,64 @@ def test_a_connect_that_waits_while_the_broker_stops_is_answered(sim: SimWorld) 
         carrier.session.shut_down()
     client.settle()
     assert client.code == 0x88
+
+
+# -- many at once ------------------------------------------------------------------------------------------------------
+
+
+def most_in_a_tick(sim: SimWorld, monkeypatch: pytest.MonkeyPatch, counted: Callable[[], int]) -> list[int]:
+    """By how much a figure falls in each tick from now on."""
+    falls: list[int] = []
+    end, before = Tick.end, [counted()]
+
+    def ended(tick: Tick) -> None:
+        end(tick)
+        now = counted()
+        falls.append(before[0] - now)
+        before[0] = now
+
+    monkeypatch.setattr(Tick, "end", ended)
+    return falls
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+def test_many_connections_that_end_at_once_end_in_steps(
+    sim: SimWorld, monkeypatch: pytest.MonkeyPatch, lasting: bool
+) -> None:
+    watcher = sim.subscriber("watcher", "wills")
+    expiry = 60 if lasting else 0
+    clients = [sim.connect(f"c{n}", expiry=expiry, will=Will("wills", b"%d" % n, 0, False)) for n in range(200)]
+    sessions = sim.broker.accepting.mqtt_sessions
+    falls = most_in_a_tick(
+        sim, monkeypatch, lambda: sum(getattr(sessions.get(f"c{n}"), "owner", None) is not None for n in range(200))
+    )
+    with sim.broker.turn():
+        for client in clients:
+            carrier(client).abort()
+    assert sum(falls) == 200, "all have ended"
+    assert max(falls) <= (BUDGET + BUDGET_MIN) // ENDING_COST + 1
+    assert watcher.payloads() == [b"%d" % n for n in range(200)], "each has its will, in order"
+
+
+def test_many_sessions_that_expire_at_once_end_in_steps(sim: SimWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n in range(200):
+        sim.connect(f"c{n}", expiry=60).drop()
+    sessions = sim.broker.accepting.mqtt_sessions
+    falls = most_in_a_tick(sim, monkeypatch, lambda: len(sessions))
+    sim.advance(61)
+    assert sum(falls) == 200
+    assert max(falls) <= BUDGET // DUE_COST + 1
+
+
+def test_a_client_that_returns_before_its_lost_connection_has_ended_has_its_session(sim: SimWorld) -> None:
+    many = [sim.connect(f"c{n}", expiry=60) for n in range(100)]
+    late = sim.subscriber("late", "t", qos=1, expiry=60)
+    with sim.broker.turn():
+        for client in [*many, late]:
+            carrier(client).abort()
+        again = SimCarrier(sim.broker)
+        greeted = MqttClient().over(again)
+        greeted.connect(greeting("late", clean=False, properties=[(SESSION_EXPIRY_INTERVAL, 60)]))
+    assert greeted.present
+    sim.connect("p").publish("t", b"here", qos=1)
+    assert greeted.payloads() == [b"here"]
