@@ -29,9 +29,19 @@ def host_and_port(text: str) -> tuple[str, int]:
     return found[1].strip("[]"), port
 
 
+#: The most brokers that clients are told of: a pair and its standbys have fewer, and 32 of the longest names still fit
+#: into one Server Reference (64 KiB) and a STOMP header line.
+FAILOVER_HOSTS_MAX: Final = 32
+
+#: The most bytes of a host's name (RFC 1035 has 253 characters, and a dot).
+HOST_BYTES_MAX: Final = 255
+
+
 def failover_host(text: str) -> str:
     """Check where clients find a broker.  Raises ValueError with the fix."""
-    host_and_port(text)
+    host, _ = host_and_port(text)
+    if len(host.encode()) > HOST_BYTES_MAX:
+        raise ValueError(f"a host name has at most {HOST_BYTES_MAX} bytes")
     return text
 
 
@@ -64,8 +74,10 @@ class BrokerSection(Section):
     """Free bytes of the journal's disk below which every address is full; -1: max-disk-usage decides."""
     disk_scan_period: MillisecondsOrOff = 5_000
     """How often to check free disk space: in 5 s no disk fills its last tenth; 0 or -1: only at the start."""
-    failover_hosts: Annotated[tuple[Annotated[str, AfterValidator(failover_host)], ...], Field(strict=False)] = ()
-    """Where clients find the brokers of a pair, as sent to them: "one.example", "two.example"; the same on both."""
+    failover_hosts: Annotated[
+        tuple[Annotated[str, AfterValidator(failover_host)], ...], Field(strict=False, max_length=FAILOVER_HOSTS_MAX)
+    ] = ()
+    """Where clients find a pair, as sent to them: "one.example", "two.example"; the same on both; 32 at most."""
 
     def global_size_max(self, memory_bytes: int) -> int:
         """Bytes that all queued messages may take on a machine (or in a container) with this much memory."""

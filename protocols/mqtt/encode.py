@@ -143,6 +143,14 @@ class PublishHead:
         """The head for the first `count` packets."""
         return self
 
+    def only(self, places: Sequence[int]) -> PublishHead:
+        """The head for the packets at these places."""
+        return self
+
+    def sizes(self, payloads: Sequence[bytes]) -> list[int]:
+        """Bytes of the packets that carry these payloads."""
+        return [self.packet_bytes(payload) for payload in payloads]
+
     def packet_bytes(self, payload: bytes) -> int:
         """Bytes of the packet that carries this payload."""
         return self.packet_bytes_with(len(payload))
@@ -189,6 +197,14 @@ class PublishHeads:
     def up_to(self, count: int) -> PublishHeads:
         """The heads for the first `count` packets, at least one."""
         return PublishHeads(self._heads[:count])
+
+    def only(self, places: Sequence[int]) -> PublishHeads:
+        """The heads for the packets at these places, at least one."""
+        return PublishHeads([self._heads[at] for at in places])
+
+    def sizes(self, payloads: Sequence[bytes]) -> list[int]:
+        """Bytes of the packets that carry these payloads."""
+        return [head.packet_bytes(payload) for head, payload in zip(self._heads, payloads, strict=True)]
 
     def encode(self, out: list[bytes], payloads: Sequence[bytes], packet_ids: Sequence[int]) -> None:
         heads, varints, ready, ids = self._heads, VARINTS, len(VARINTS), PACKET_IDS

@@ -12,7 +12,6 @@ from broker.sessions.convert import CONVERTED_BYTES_MAX, ConversionError, to_mqt
 from protocols.amqp.message import AMQP_VALUE, DATA, encode_section
 from protocols.mqtt.connection import MqttConnection
 from protocols.mqtt.encode import PublishHead
-from protocols.mqtt.fields import PACKET_BYTES_MAX
 from protocols.mqtt.properties import Properties
 
 _NO_DATA: Final = encode_section(DATA, b"")
@@ -44,15 +43,14 @@ class LargePayload:
 
 
 def refused(head: PublishHead, payload: list[bytes] | LargePayload, codec: MqttConnection) -> ConversionError | None:
-    """Return why a packet cannot be sent, None if it can: it is larger than the client accepts, or than packets may be.
+    """Return why a packet cannot be sent, None if it can."""
+    nbytes = payload.left if isinstance(payload, LargePayload) else len(payload[0])
+    return too_large(head.packet_bytes_with(nbytes), codec)
 
-    The second limit, for a large payload, is the acceptor's own maximum packet size.
-    """
-    if isinstance(payload, list):
-        size, most = head.packet_bytes(payload[0]), PACKET_BYTES_MAX
-    else:
-        size, most = head.packet_bytes_with(payload.left), codec.packet_bytes_max_in
-    accepted = codec.agreement.packet_bytes_max
+
+def too_large(size: int, codec: MqttConnection) -> ConversionError | None:
+    """Return why a packet of this size cannot be sent: it is larger than the client accepts, or than packets may be."""
+    accepted, most = codec.agreement.packet_bytes_max, codec.packet_bytes_max_in
     if size > accepted:
         why = f"{size} bytes, but the client accepts {accepted}"
         return ConversionError(why, DeadLetterReason.TOO_LARGE)

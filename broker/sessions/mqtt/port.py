@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from broker.engine import Consumer, DeadLetterReason
+from broker.engine import Consumer
 from broker.engine.model.message import Message
 from broker.sessions.base import BaseSession
-from broker.sessions.convert import ConversionError
 from broker.sessions.login import Peer
 from broker.sessions.mqtt.large import LargePayload
-from broker.sessions.mqtt.render import Heads, Run
+from broker.sessions.mqtt.render import Heads
 from broker.sessions.tick import Tick, Transport
 from protocols.mqtt.codes import V5
 from protocols.mqtt.connection import MqttConnection
@@ -73,20 +72,3 @@ class Port(BaseSession):
     @abstractmethod
     def taken_over(self) -> None:
         """End, and tell the client why: it has another connection now."""
-
-
-def keep_fitting(port: Port, consumer: Consumer, head: PublishHead, run: Run, payloads: list[bytes]) -> list[bytes]:
-    """Remove messages from a run that are too large for the client, which become dead letters [MQTT-3.1.2-25]."""
-    most = port.codec.agreement.packet_bytes_max
-    sizes = [head.packet_bytes(payload) for payload in payloads]
-    if max(sizes) <= most:
-        return payloads
-    fitting = []
-    for message, payload, size in zip(run.messages, payloads, sizes, strict=True):
-        if size > most:
-            why = f"{size} bytes, but the client accepts {most}"
-            port.unsendable.add(consumer, message, ConversionError(why, DeadLetterReason.TOO_LARGE))
-        else:
-            fitting.append((message, payload))
-    run.messages = [message for message, _ in fitting]
-    return [payload for _, payload in fitting]

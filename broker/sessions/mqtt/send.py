@@ -14,17 +14,21 @@ from broker.engine import AckMode, Consumer, Engine
 from broker.engine.model.message import Message, size_of
 from broker.sessions.convert import ConversionError, rendering_error
 from broker.sessions.mqtt.inflight import Flying, InFlight
-from broker.sessions.mqtt.large import LargePayload, refused
-from broker.sessions.mqtt.port import Port, keep_fitting
+from broker.sessions.mqtt.large import LargePayload, refused, too_large
+from broker.sessions.mqtt.port import Port
+from broker.sessions.mqtt.render import Run
 from broker.sessions.mqtt.subscription import Subscription
 from broker.sessions.mqtt.terms import reason_words
 from protocols.mqtt.codes import FAILURE, PacketType, ReasonCode
-from protocols.mqtt.encode import PublishHead
+from protocols.mqtt.encode import PublishHead, PublishHeads
 from protocols.mqtt.fields import PACKET_BYTES_MAX
 from protocols.mqtt.inflight import Sent
 from protocols.mqtt.packets import Ack
 
 _ID: Final = attrgetter("id")
+
+#: How many times larger than in memory a message may become as a packet of another protocol's message.
+_INFLATION_MAX: Final = 8
 
 
 class Sender:
@@ -42,6 +46,7 @@ class Sender:
         """Send as many of the first messages as the quota allows.  Returns how many."""
         port, in_flight = self.port, self._in_flight
         limited = port.codec.agreement.packet_bytes_max < PACKET_BYTES_MAX
+        most = port.codec.packet_bytes_max_in
         done = 0
         for run in port.renderer.runs(subscription, messages, self._engine.now, mixing=port.codec.mixing):
             head, count, payloads = run.head, len(run.messages), run.payloads
@@ -62,9 +67,11 @@ class Sender:
                     count = fitting
                     del run.messages[count:], payloads[count:]
                     head = head.up_to(count)
-                if limited and isinstance(head, PublishHead):
-                    payloads = keep_fitting(port, consumer, head, run, payloads)
-                port.spend(len(run.messages), size_of(run.messages))
+                nbytes = size_of(run.messages)
+                if limited or nbytes * _INFLATION_MAX > most:
+                    head, payloads = keep_fitting(port, consumer, head, run, payloads)
+                    nbytes = size_of(run.messages)
+                port.spend(len(run.messages), nbytes)
                 if not head.qos:
                     if in_flight.stored is None:
                         port.codec.send_publish(head, payloads)
@@ -171,6 +178,12 @@ class Sender:
     def _send_again(self, ticket: int, packet_id: int, state: Sent, flying: Flying) -> None:
         port, (subscription, message) = self.port, flying
         qos, dup = 1 if state is Sent.AT_LEAST_ONCE else 2, self._in_flight.leaves(packet_id)
+        consumer = subscription.consumer
+        if not dup and 0 < message.header.expiration <= self._engine.now and consumer is not None:
+            # Its delivery has not begun [MQTT-3.3.2-5]; of those that have left, the client may know [MQTT-4.4.0-1].
+            self._in_flight.give_up(state, {packet_id: message})
+            self._engine.consumers.withdraw(consumer, [message])
+            return
         try:
             head, payload = port.renderer.again(subscription, message, self._engine.now, qos, dup=dup)
         except Exception as error:  # including our own bugs
@@ -199,3 +212,21 @@ class Sender:
                 return
         if payload.consumer is not None:
             self.port.unsendable.add(payload.consumer, payload.message, why)
+
+
+def keep_fitting(
+    port: Port, consumer: Consumer, head: PublishHead | PublishHeads, run: Run, payloads: list[bytes]
+) -> tuple[PublishHead | PublishHeads, list[bytes]]:
+    """Remove messages from a run whose packets are too large, and which become dead letters [MQTT-3.1.2-25]."""
+    sizes = head.sizes(payloads)
+    if too_large(max(sizes), port.codec) is None:
+        return head, payloads
+    fitting: list[int] = []
+    for at, (message, size) in enumerate(zip(run.messages, sizes, strict=True)):
+        why = too_large(size, port.codec)
+        if why is None:
+            fitting.append(at)
+        else:
+            port.unsendable.add(consumer, message, why)
+    run.messages = [run.messages[at] for at in fitting]
+    return head.only(fitting) if fitting else head, [payloads[at] for at in fitting]

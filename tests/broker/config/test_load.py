@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,6 +64,18 @@ def problems(path: Path | None, environment: dict[str, str] | None = None) -> li
     with pytest.raises(ConfigError) as caught:
         load(path, environment or {})
     return caught.value.problems
+
+
+@pytest.mark.parametrize(("count", "length"), [(32, 255), (33, 5), (1, 256)])
+def test_how_many_failover_hosts_there_may_be(write: Write, count: int, length: int) -> None:
+    """All of them go into one Server Reference of MQTT and one header of STOMP."""
+    hosts = [f"{number:05}".ljust(length, "x") for number in range(count)]
+    path = write(f"[broker]\nfailover-hosts = {json.dumps(hosts)}\n")
+    if (count, length) == (32, 255):
+        assert load(path).broker.failover_hosts == tuple(hosts)
+    else:
+        with pytest.raises(ConfigError, match="failover-hosts"):
+            load(path)
 
 
 @pytest.mark.parametrize("host", ["one", "one.example:61613", "192.0.2.1", "[2001:db8::1]", "[2001:db8::1]:5672"])

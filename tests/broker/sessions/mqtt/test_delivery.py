@@ -199,6 +199,57 @@ def test_what_is_too_large_for_a_client_is_a_dead_letter(sim: SimWorld, qos: int
     assert letter.header.annotations["_AMQ_DL_REASON"] == "too-large"
 
 
+@pytest.mark.parametrize("away", [False, True], ids=["connected", "away"])
+def test_what_is_too_large_for_the_acceptor_is_a_dead_letter(away: bool) -> None:
+    """Its maximum-packet-size is the limit in both directions, for payloads in memory too."""
+    sim = SimWorld(with_mqtt(maximum_packet_size=4096, mqtt_min_large_message_size=-1))
+    client = sim.subscriber("c", "#", qos=1, clean=False, expiry=100)
+    if away:
+        client.drop()
+    stomp = sim.broker.connect()
+    for topic in ("a", "b"):
+        for nbytes in (10, 4096, 3000):
+            stomp.send(f"/topic/{topic}", b"x" * nbytes, persistent="true")
+    if away:
+        client = sim.connect("c", clean=False, expiry=100)
+    assert [len(message.payload) for message in client.take()] == [10, 3000] * 2
+    letters = list(dead_letters(sim).backlog)
+    assert [len(letter.body) for letter in letters] == [4096] * 2
+    assert {str((letter.header.annotations or {})["_AMQ_DL_REASON"]) for letter in letters} == {"too-large"}
+
+
+def test_what_is_too_large_for_an_acceptor_that_takes_less_now_is_a_dead_letter() -> None:
+    """Messages of several topics that go out in one run."""
+    sim = SimWorld(with_mqtt())
+    sim.subscriber("c", "#", qos=1, clean=False, expiry=100).drop()
+    other = sim.connect("other")
+    for topic in ("a", "b"):
+        other.post(topic, [b"x" * 10, b"x" * 4096, b"x" * 3000], 1)
+    sim.broker.config = with_mqtt(maximum_packet_size=4096)
+    sim.restart()
+    client = sim.connect("c", clean=False, expiry=100)
+    assert [len(message.payload) for message in client.take()] == [10, 3000] * 2
+    assert [len(letter.body) for letter in dead_letters(sim).backlog] == [4096] * 2
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_a_message_in_flight_expires_only_if_it_has_never_left(left: bool) -> None:
+    """A delivery that has begun is completed [MQTT-4.4.0-1], another one is not begun [MQTT-3.3.2-5]."""
+    sim = SimWorld()
+    client = sim.subscriber("c", "a", qos=1, clean=False, expiry=100, auto=False)
+    other = sim.connect("other")
+    if not left:
+        sim.broker.hold_disk()  # which the delivery waits for
+    other.publish("a", b"short", 1, properties=[(MESSAGE_EXPIRY_INTERVAL, 5)])
+    assert len(queues(sim)["c.a"].consumers[0].unacked) == 1
+    client.drop()
+    sim.broker.release_disk()
+    sim.advance(6)
+    again = sim.connect("c", clean=False, expiry=100, auto=False)
+    found = [(message.payload, message.dup, message.get(MESSAGE_EXPIRY_INTERVAL)) for message in again.take()]
+    assert found == ([(b"short", True, 0)] if left else [])
+
+
 def test_credit_comes_back_for_what_could_not_be_sent(sim: SimWorld) -> None:
     client = small(sim, (RECEIVE_MAXIMUM, 2))
     client.subscribe("a", qos=1)
