@@ -19,6 +19,8 @@ Result = TypeVar("Result")
 class LoopRunner:
     """Runs work in threads, and calls back within a tick."""
 
+    threads = THREADS
+
     def __init__(self, tick: Tick) -> None:
         self._loop = asyncio.get_running_loop()
         self._tick = tick

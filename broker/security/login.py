@@ -22,7 +22,7 @@ from broker.engine.model.report import Report
 from broker.security.decoys import Decoys
 from broker.security.logged_in import CERTIFICATE, LoggedIn, LoggedInPeers
 from broker.security.login_policy import Policy
-from broker.security.password_checks import HASHES_WAITING_MAX, PasswordChecks, Runner
+from broker.security.password_checks import HASHES_WAITING_MAX, PasswordChecks, Runner, Verdict
 from broker.security.throttle import Throttle
 from broker.security.tokens import BadToken, Bearer, UnknownKey, looks_like_token
 from broker.security.upgrades import KeyUpgrades
@@ -30,6 +30,7 @@ from broker.security.users_file import StoredUser
 from broker.sessions.login import Peer, ScramKeys, Then
 
 _FAULT: Final = "a fault of the broker"
+_TOO_MANY: Final = "too many logins at once"
 
 
 class UserGate:
@@ -156,7 +157,7 @@ class UserGate:
         policy = self.peers.policy
         tokens = policy.tokens
         if tokens is None or self._tokens_waiting >= HASHES_WAITING_MAX:
-            self.refuse(peer, name, "too many logins at once", then)
+            self.refuse(peer, name, _TOO_MANY, then)
             return
         self._tokens_waiting += 1
         version = self.version
@@ -194,18 +195,19 @@ class UserGate:
         stored = self.peers.policy.stored(name)
         hash = stored.password if stored is not None else ""
 
-        def checked(right: bool | None) -> None:
-            if right is None:
+        def checked(verdict: Verdict) -> None:
+            if verdict is Verdict.FAULT:
                 self.refuse(peer, name, _FAULT, then)
-            elif right:
+            elif verdict is Verdict.TOO_MANY:
+                self.refuse(peer, name, _TOO_MANY, then)
+            elif verdict is Verdict.RIGHT:
                 self._let_in(peer, name, lambda stored: stored.password == hash, then, "password")
                 if self._upgrades is not None and stored is not None:
                     self._upgrades.ask(name, stored, password)
             else:
                 self._refuse(peer, name, "wrong password" if hash else "no such user, or none with a password", then)
 
-        if not self._passwords.check(name, password, hash, checked):
-            self.refuse(peer, name, "too many logins at once", then)
+        self._passwords.check(peer.origin, name, password, hash, checked)
 
     def _fail(self, fault: BaseException) -> None:
         """Report that a password or a token could not be checked, by a fault of the broker."""

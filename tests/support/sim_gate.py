@@ -35,6 +35,8 @@ def outcome(work: Callable[[], Result]) -> Result | BaseException:
 class InlineRunner:
     """A runner that runs its work at once."""
 
+    threads = 1
+
     def run(self, work: Callable[[], Result], then: Callable[[Result | BaseException], None]) -> None:
         """See Runner."""
         then(outcome(work))

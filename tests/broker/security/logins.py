@@ -21,6 +21,8 @@ Result = TypeVar("Result")
 class Bench:
     """A gate whose threads and clock are moved by hand."""
 
+    threads = 2
+
     def __init__(self, *, delay: int = 0, per_user: int = -1) -> None:
         self.now = 0
         self.work: list[Callable[[], None]] = []
@@ -56,7 +58,6 @@ class Bench:
         return peer
 
     def hash(self) -> None:
-        """The threads do what they have."""
-        work, self.work = self.work, []
-        for each in work:
-            each()
+        """The threads do what they have, and what waits for them."""
+        while self.work:
+            self.work.pop(0)()

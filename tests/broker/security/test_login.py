@@ -45,8 +45,51 @@ def test_the_same_login_many_times_is_one_hash(bench: Bench) -> None:
 def test_hashes_that_wait_are_bounded(bench: Bench) -> None:
     for number in range(HASHES_WAITING_MAX + 1):
         bench.login(password=b"%d" % number)
-    assert len(bench.work) == HASHES_WAITING_MAX
     assert bench.told == [None]
+    assert len(bench.work) == bench.threads
+    bench.hash()
+    assert len(bench.told) == HASHES_WAITING_MAX + 1
+
+
+def test_a_flood_from_one_address_does_not_delay_logins_from_others(bench: Bench) -> None:
+    for number in range(HASHES_WAITING_MAX + 50):
+        bench.login(password=b"%d" % number)
+    assert len(bench.told) == 50, "its own are too many"
+    for number in range(50):
+        bench.login("bob", b"secret", f"2.2.2.{number}")
+    assert bench.told.count(None) == len(bench.told) == 51, "one place for all who have the same password"
+    for _ in range(bench.threads + 2):
+        bench.work.pop(0)()
+    assert bench.told.count(CLERK) == 50, "after two hashes of the flood, and one that was its turn"
+
+
+def test_addresses_share_the_places_of_waiting_hashes(bench: Bench) -> None:
+    """Any number of IPv6 addresses of one network count as one."""
+    for number in range(HASHES_WAITING_MAX):
+        bench.login(password=b"%d" % number, origin=f"2001:db8::{number:x}")
+    for number in range(HASHES_WAITING_MAX):
+        bench.login(password=b"-%d" % number, origin="1.1.1.1")
+    assert bench.reports.count("login.refused") == HASHES_WAITING_MAX
+    bench.login("alice", b"other", origin="3.3.3.3")
+    for _ in range(bench.threads + 3):
+        bench.work.pop(0)()
+    told = len(bench.told)
+    bench.hash()
+    assert len(bench.told) - told == HASHES_WAITING_MAX - bench.threads - 3
+    assert len(bench.told) == 2 * HASHES_WAITING_MAX + 1, "everybody is answered, once"
+
+
+def test_a_password_that_waits_behind_a_flood_has_a_turn_of_its_own(bench: Bench) -> None:
+    """The same one from another address: it is checked when the first of both has its turn."""
+    for number in range(100):
+        bench.login(password=b"%d" % number)
+    bench.login()
+    bench.login(origin="2.2.2.2")
+    for _ in range(bench.threads + 2):
+        bench.work.pop(0)()
+    assert bench.told.count(CLERK) == 2
+    bench.hash()
+    assert len(bench.told) == 102
 
 
 def test_a_user_who_changes_while_the_hash_is_made_is_refused(bench: Bench) -> None:

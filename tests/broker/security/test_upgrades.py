@@ -32,6 +32,8 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 class World:
     """A users file, a gate with its upgrades, and threads and a clock that are moved by hand."""
 
+    threads = 2
+
     def __init__(self, directory: Path, **users: StoredUser) -> None:
         self.path = directory / "users.toml"
         self.work: list[Callable[[], None]] = []

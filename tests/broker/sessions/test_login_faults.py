@@ -25,6 +25,8 @@ Result = TypeVar("Result")
 class Threads:
     """A runner whose work waits until it is told."""
 
+    threads = 2
+
     def __init__(self, broker: SimBroker) -> None:
         self._broker = broker
         self.waiting: list[Callable[[], None]] = []
