@@ -111,8 +111,8 @@ def hold_back(state: State, queue: Queue, message: Message, due: int) -> bool:
             return False  # it was never on disk only: such messages fit into memory when they came
         segment, offset, size = message.segment, message.offset, message.nbytes
     else:
-        if not state.room.pages(address):
-            return False
+        if not (isinstance(message, PagedMessage) or state.room.pages(address)):
+            return False  # an address that does not page writes only what was on disk before
         segment, offset, sizes = write_scratch(state, [message])
         if not segment:
             return False

@@ -1,0 +1,325 @@
+"""Under every sequence of verbs: memory stays within the limits and what one tick reads, and nothing is lost.
+
+The model beside the broker is naive: how often each body must be somewhere, and that no more is in memory than the
+limit, what one send brings, what is read ahead, and what consumers and transactions hold by their own limits.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import Any
+
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from broker.daemon.wiring import settings_table
+from broker.engine.delivery import redelivery
+from broker.engine.delivery.transaction import Transaction
+from broker.engine.model.errors import AddressFull, EngineError, TooLarge
+from broker.engine.model.message import Message
+from broker.engine.moves.transfer import MessageRange
+from broker.engine.routing import registry
+from tests.broker.engine.engine_harness import Bench, Producing, Taker, section
+from tests.simulation.world import small
+from tests.support.bodies import body_of
+
+LIMIT = 10_000
+GLOBAL = 30_000
+READ_AHEAD = 4_000
+WINDOW = 3_000
+HELD = 4_000
+
+#: A message in memory, about; and the most that one send brings.
+SIZE = 900
+SEND = 5 * SIZE
+
+ADDRESSES = ("page", "block", "fail", "drop", "fork", "DLQ", "EXP")
+POLICIES = ("PAGE", "BLOCK", "FAIL", "DROP")
+CONSUMERS_MAX = 4
+
+
+def sections(**policies: str) -> list[dict[str, object]]:
+    every: dict[str, object] = {
+        "max-size-bytes": LIMIT,
+        "max-read-page-bytes": READ_AHEAD,
+        "dead-letter-address": "DLQ",
+        "expiry-address": "EXP",
+        "max-delivery-attempts": 2,
+        "redelivery-delay": 1_000,
+    }
+    usual = {"page": "PAGE", "block": "BLOCK", "fail": "FAIL", "drop": "DROP", "fork": "PAGE", "DLQ": "PAGE"}
+    return [{"match": name, "address-full-policy": policy, **every} for name, policy in (usual | policies).items()] + [
+        {"match": "EXP", "address-full-policy": "PAGE", **every}
+    ]
+
+
+class Limits(RuleBasedStateMachine):
+    """The broker, and how often each body must be somewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.random = Random(0)
+        self.alive: Counter[bytes] = Counter()
+        self.numbers = 0
+        self.takers: list[Taker] = []
+        self.transactions: list[tuple[Transaction, list[Message], list[Message]]] = []  # and what it sends, settles
+        self.senders = {name: Producing() for name in ADDRESSES}
+        self.policies: dict[str, str] = {}
+
+    @initialize(
+        dead=st.sampled_from(POLICIES),
+        limited=st.booleans(),
+        name=st.sampled_from(ADDRESSES),
+        durable=st.booleans(),
+        delay=st.sampled_from((0, 60_000)),
+    )
+    def begin(self, dead: str, limited: bool, name: str, durable: bool, delay: int) -> None:
+        """A broker with a backlog, as long as its policy allows."""
+        self.policies = {"DLQ": dead}
+        limits = small().limits.model_copy(update={"transaction_acknowledged_bytes_max": HELD})
+        self.bench = Bench(
+            *sections(**self.policies), limits=limits, segment_bytes=1 << 20, diverts={"d": section("fork", "block")}
+        )
+        self.limited = limited
+        self._limit()
+        for each in ADDRESSES:
+            self.bench.declare(each)
+        self._flood(name, 5, 60, durable=durable, delay=delay, ttl=0)
+
+    def _limit(self) -> None:
+        if self.limited:
+            self.bench.engine.usage.bytes_max = GLOBAL
+
+    # -- sending ---------------------------------------------------------------------------------------------------
+
+    def _bodies(self, count: int, *, durable: bool) -> list[bytes]:
+        self.numbers += count
+        return [(b"%d " if durable else b"v%d ") % n + bytes(600) for n in range(self.numbers - count, self.numbers)]
+
+    def _entered(self, name: str, messages: list[Message]) -> None:
+        for message in messages:
+            if message.id:
+                self.alive[body_of(message)] += 2 if name == "fork" else 1
+
+    def _send(self, name: str, count: int, *, durable: bool, delay: int, ttl: int) -> bool:
+        """Send, unless the producer waits; whether it did."""
+        producer, now = self.senders[name], self.bench.broker.now
+        if producer.blocked:
+            return False
+        more: dict[str, Any] = {"scheduled": now + delay if delay else 0, "expiration": now + ttl if ttl else 0}
+        send = self.bench.prepare(name, *self._bodies(count, durable=durable), durable=durable, **more)
+        messages = list(send.messages)
+        result = self.bench.engine.producers.publish([send], producer=producer)
+        producer.blocked = result.blocked
+        refused = {message for refusal in result.refusals for message in refusal.messages}
+        assert all(isinstance(refusal.error, AddressFull) for refusal in result.refusals)
+        self._entered(name, [message for message in messages if message not in refused])
+        self.bench.run()
+        return not refused
+
+    def send(self, name: str, count: int, times: int) -> None:
+        choose = self.random.choice
+        durable, delay, ttl = choose((True, False)), choose((0, 0, 5_000, 60_000)), choose((0, 0, 30_000))
+        self._flood(name, count, times, durable=durable, delay=delay, ttl=0 if name == "EXP" else ttl)
+
+    def _flood(self, name: str, count: int, times: int, *, durable: bool, delay: int, ttl: int) -> None:
+        """Send again and again, until the producer is told to wait."""
+        for _ in range(times):
+            if not self._send(name, count, durable=durable, delay=delay, ttl=ttl):
+                break
+            self.check_memory()
+
+    @rule(seed=st.integers(0, 1 << 30))
+    def step(self, seed: int) -> None:
+        """Call one verb.  Its arguments are chosen by a seed: so each verb is called about as often as it is worth."""
+        random = self.random = Random(f"{seed} {self.numbers}")
+        choose, calls = random.choice, []
+        calls += 6 * [lambda: self.send(choose(ADDRESSES), choose((1, 5)), choose((1, 5, 60)))]
+        calls += [lambda: self.send_in_transaction(choose(ADDRESSES), choose((1, 5)))]
+        calls += [lambda: self.end(commit=choose((True, False)))] if self.transactions else []
+        if self._backlogs():
+            how = choose(("ack", "nack", "reject", "ack in tx", "nack in tx"))
+            calls += 6 * [lambda: self.consume(how, choose((1, 3, 200)))]
+            calls += 2 * [lambda: self.move(choose(ADDRESSES), choose((1, 10)))]
+        if self.takers:
+            calls += [lambda: self.leave(choose((redelivery.CLOSED, redelivery.DISCONNECTED)))]
+        calls += 2 * [lambda: self.wait(choose((1_000, 10_000, 60_000)))]
+        calls += [lambda: self.retry(choose(("DLQ", "EXP"))), lambda: self.purge(choose(ADDRESSES))]
+        calls += [lambda: self.reload(choose(("page", "fork", "DLQ")), choose(POLICIES))]
+        calls += [lambda: self.fill_disk(full=choose((True, False)))]
+        calls += [lambda: self.restart(crash=choose((True, False))), self.look]
+        choose(calls)()
+
+    # -- consuming -------------------------------------------------------------------------------------------------
+
+    def _backlogs(self) -> list[str]:
+        return [name for name in ADDRESSES if self.bench.queue(name).message_count]
+
+    def _taker(self, name: str) -> Taker:
+        """A consumer of that queue; there are only so many."""
+        for taker in self.takers:
+            if taker.consumer.queue.name == name:
+                return taker
+        if len(self.takers) == CONSUMERS_MAX:
+            self.bench.close(self.takers.pop(0), redelivery.CLOSED)
+        self.takers.append(self.bench.take(name, window=WINDOW))
+        return self.takers[-1]
+
+    def _transaction(self) -> tuple[Transaction, list[Message], list[Message]]:
+        """The open transaction."""
+        if self.transactions and self.transactions[-1][0].closed:
+            self.transactions.pop()
+        if not self.transactions:
+            self.transactions.append((self.bench.begin(), [], []))
+            self.bench.run()
+        return self.transactions[-1]
+
+    def consume(self, how: str, most: int) -> None:
+        taker = self._taker(self.random.choice(self._backlogs()))
+        tx, _, settled = self._transaction() if how.endswith("tx") else (None, [], [])
+        for _ in range(most):
+            if not taker.taken:
+                return
+            message = taker.taken.pop(0)
+            try:
+                if how.startswith("ack"):
+                    self.bench.ack(taker, message, tx=tx)
+                else:
+                    self.bench.nack(taker, message, tx=tx, requeue=how != "reject")
+            except TooLarge:
+                self.bench.run()
+                taker.taken.insert(0, message)
+                return
+            if how == "ack":
+                self.alive[body_of(message)] -= 1
+            elif how == "ack in tx":
+                settled.append(message)
+            self.check_memory()
+
+    def leave(self, how: redelivery.DeliveryOutcome) -> None:
+        taker = self.takers.pop(self.random.randrange(len(self.takers)))
+        self.bench.close(taker, how)
+
+    # -- transactions ----------------------------------------------------------------------------------------------
+
+    def send_in_transaction(self, name: str, count: int) -> None:
+        tx, sends, _ = self._transaction()
+        if len(sends) < 10:
+            sends += self.bench.sent(name, *self._bodies(count, durable=True), tx=tx)
+
+    def end(self, *, commit: bool) -> None:
+        tx, sends, settled = self.transactions.pop()
+        try:
+            if commit:
+                self.bench.commit(tx)
+                for message in sends:
+                    self._entered(message.header.address, [message])
+                for message in settled:
+                    self.alive[body_of(message)] -= 1
+                return
+        except EngineError:
+            self.bench.run()
+        self.bench.roll_back(tx)
+
+    # -- the rest --------------------------------------------------------------------------------------------------
+
+    def move(self, where: str, steps: int) -> None:
+        source = self.random.choice(self._backlogs())
+        for _ in range(steps if source != where else 0):
+            self.bench.enter().messages.move(self.bench.queue(source), where, MessageRange())
+            self.bench.run()
+            self.check_memory()
+
+    def retry(self, name: str) -> None:
+        self.bench.retry(name)
+
+    def purge(self, name: str) -> None:
+        waiting = [body for body, place in self._places(name) if place != "delivering"]
+        if waiting:
+            assert self.bench.purge(name) == len(waiting)
+        self.alive -= Counter(waiting)
+
+    def wait(self, ms: int) -> None:
+        self.bench.broker.advance(ms)
+
+    def reload(self, name: str, policy: str) -> None:
+        self.policies[name] = policy
+        registry.change_settings(self.bench.enter()._state, settings_table(small(*sections(**self.policies))))
+        self.bench.run()
+
+    def fill_disk(self, *, full: bool) -> None:
+        state = self.bench.enter()._state
+        state.usage.disk.full = full
+        if not full:
+            state.room.wake_for_disk()
+        self.bench.run()
+
+    def restart(self, *, crash: bool) -> None:
+        self.bench = self.bench.restart(crash=crash)
+        self._limit()
+        registry.change_settings(self.bench.enter()._state, settings_table(small(*sections(**self.policies))))
+        self.bench.run()
+        self.takers.clear()
+        self.transactions.clear()
+        self.senders = {name: Producing() for name in ADDRESSES}
+        for body in [body for body in self.alive if body.startswith(b"v")]:
+            del self.alive[body]
+
+    # -- what must hold --------------------------------------------------------------------------------------------
+
+    def _places(self, name: str) -> list[tuple[bytes, str]]:
+        queue = self.bench.queue(name)
+        return [(body_of(message), place) for message, place in self.bench.engine.messages.browse(queue)]
+
+    @invariant()
+    def check_memory(self) -> None:
+        engine = self.bench.engine
+        held = sum(tx.settled_bytes for tx, _, _ in self.transactions)
+        assert all(tx.settled_bytes <= HELD + SIZE for tx, _, _ in self.transactions)
+        delivering = CONSUMERS_MAX * (WINDOW + SIZE)
+        for address in engine.addresses.values():
+            most = LIMIT + SEND + READ_AHEAD + delivering + 2 * held
+            assert address.size_bytes <= most, f"{address.name} has {address.size_bytes} bytes"
+        if self.limited:
+            most = GLOBAL + SEND + len(ADDRESSES) * READ_AHEAD + delivering + 2 * held
+            assert engine.usage.bytes <= most, f"all have {engine.usage.bytes} bytes"
+
+    def look(self) -> None:
+        """Every message is where it must be, as often as it must."""
+        found: Counter[bytes] = Counter()
+        for name in ADDRESSES:
+            found.update(body for body, _ in self._places(name))
+        for tx, _, _ in self.transactions:
+            found.update(body_of(m) for settlement in tx.settlements for m in settlement.messages)
+        assert found == +self.alive
+        if not self.transactions:
+            self.bench.check()
+
+    def teardown(self) -> None:
+        """Whoever waits continues in the end, and all that is left can be consumed."""
+        if not hasattr(self, "bench"):
+            return
+        self.fill_disk(full=False)
+        while self.transactions:
+            self.end(commit=False)
+        while self.takers:
+            self.bench.close(self.takers.pop(), redelivery.CLOSED)
+        got: Counter[bytes] = Counter()
+        takers = [self.bench.take(name) for name in ADDRESSES]
+        for _ in range(3):
+            for taker in takers:
+                while taker.taken:
+                    taken, taker.taken = taker.taken, []
+                    self.bench.ack(taker, *taken)
+                    got.update(map(body_of, taken))
+            self.bench.broker.advance(100_000)
+        assert got == +self.alive
+        assert not any(producer.blocked for producer in self.senders.values()), "nothing is there to wait for"
+        assert (self.bench.engine.usage.bytes, self.bench.engine.usage.messages) == (0, 0)
+        self.bench.check()
+
+
+TestLimits = Limits.TestCase
+TestLimits.settings = settings(max_examples=20, stateful_step_count=25, phases=(Phase.reuse, Phase.generate))
