@@ -160,10 +160,12 @@ def pageable(queue: Queue) -> bool:
 def is_full(address: Address, count: int = 0, nbytes: int = 0) -> bool:
     """Whether an address has reached the limits of its settings, with so many messages more."""
     settings = address.settings
-    messages_held, bytes_held = _held(address)
-    if 0 <= settings.max_size_bytes <= bytes_held + nbytes:
-        return True
-    return 0 <= settings.max_size_messages <= messages_held + count
+    count += address.size_messages
+    nbytes += address.size_bytes
+    if address.paged_messages and settings.address_full_policy is not _PAGE:
+        count += address.paged_messages
+        nbytes += address.paged_bytes
+    return 0 <= settings.max_size_bytes <= nbytes or 0 <= settings.max_size_messages <= count
 
 
 def _held(address: Address) -> tuple[int, int]:
@@ -273,13 +275,14 @@ class Room:
     def _what_is_full(self, address: Address, count: int, nbytes: int) -> Full | None:
         settings = address.settings
         policy = settings.address_full_policy
-        memory_full = not self.usage.fits(nbytes) or is_full(address, count, nbytes)
+        usage = self.usage
+        memory_full = 0 <= usage.bytes_max <= usage.bytes + nbytes or is_full(address, count, nbytes)
         if policy is _PAGE:
             if (memory_full or address.paged_messages) and _pages_full(address):
                 return Full.PAGES
         elif policy is _BLOCK and 0 <= settings.max_size_bytes_reject_threshold <= _held(address)[1]:
             return Full.THRESHOLD
-        if self.usage.disk.full:
+        if usage.disk.full:
             return Full.DISK
         if not memory_full:
             return None
