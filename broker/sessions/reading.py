@@ -45,12 +45,14 @@ class Reading:
         if reason not in self._reasons:
             self._reasons += (reason,)
 
-    def go(self, reason: object) -> None:
-        """Remove a reason, and read again if it was the last one.  Unknown reasons are ignored."""
-        if reason in self._reasons:
-            self._reasons = tuple(each for each in self._reasons if each != reason)
-            if not self._reasons:
-                self.transport.resume_reading()
+    def go(self, reason: object) -> bool:
+        """Remove a reason, and read again if it was the last one.  Returns whether it was one."""
+        if reason not in self._reasons:
+            return False
+        self._reasons = tuple(each for each in self._reasons if each != reason)
+        if not self._reasons:
+            self.transport.resume_reading()
+        return True
 
     def until(self, reason: str, then: Callable[[Answer], None]) -> Callable[[Answer], None]:
         """Stop reading until an answer arrives.  Call the returned function with it: reading resumes, then `then` runs.

@@ -35,7 +35,7 @@ from broker.sessions.session import Session
 APOLOGY: Final = "an internal error of the broker: see its log"
 
 #: What it costs to end a connection with a session and a will, in microseconds (`broker.engine.queues.steps`).
-ENDING_COST: Final = 250
+ENDING_COST: Final = 400
 
 #: How many calls of a traceback are logged, from the innermost.
 _CALLS_MAX: Final = 12

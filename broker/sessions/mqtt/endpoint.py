@@ -14,7 +14,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from broker.engine import Ending, Unreadable
+from broker.engine import Ending, LongWork, Unreadable
 from broker.sessions.confirmations import Confirmations
 from broker.sessions.convert import ConversionError
 from broker.sessions.login import Peer
@@ -46,6 +46,12 @@ Waiting = Ack | Connack | Suback | Unsuback | Publishing | NotTaken
 #: Why a connection is not read: it ends once all owed answers are sent.
 _ENDING: Final = "ending"
 
+#: Why a connection is not read: a packet of it takes several ticks.
+_WORKING: Final = "working"
+
+#: Changed subscriptions that are stored at once: a thousand would take too long.
+_NOTED_TOGETHER: Final = 64
+
 #: The method that handles each packet, by packet type.
 Handlers = Mapping[int, Callable[[Any, Any], None]]
 
@@ -57,7 +63,9 @@ class MqttEndpoint(Port):
         "_common",
         "_ended",
         "_ending",
+        "_later",
         "_traffic",
+        "_working",
         "answers",
         "leaving",
         "receive_timeout",
@@ -78,6 +86,8 @@ class MqttEndpoint(Port):
         self._traffic = common.sessions.traffic
         self._ended = False  # the peer has closed its side
         self._ending = False  # it fails once all owed answers are sent
+        self._working = False  # on a packet that takes several ticks perhaps
+        self._later: list[Packet] = []  # those behind that packet
 
     @property
     @abstractmethod
@@ -107,15 +117,17 @@ class MqttEndpoint(Port):
         """Handle the packets that have arrived."""
         codec, handlers = self.codec, self.handlers
         failure: MqttError | None = None
-        if self._ending:
+        if self._ending or self._working:
             return
         try:
-            while packets := codec.events():
-                self._traffic.heard(packets)
-                for packet in packets:
+            while packets := self._take_later() or self._hear():
+                for at, packet in enumerate(packets):
                     if self.lost:
                         return  # an earlier packet has ended the connection
                     handlers[packet.type](self, packet)
+                    if self._works_on():
+                        self._later = packets[at + 1 :]
+                        return self.confirm()
             failure = codec.error
         except NotTaken as refusal:
             self._end_behind(refusal)
@@ -127,6 +139,39 @@ class MqttEndpoint(Port):
         if self._ended and not self.lost and not (self.receiver is not None and self.receiver.waiting):
             self.end(Ending.CONNECTION_LOST, publish_will=True)
             self.leaving = True
+
+    def _works_on(self) -> bool:
+        """Whether a packet takes more ticks."""
+        return self._working
+
+    def _hear(self) -> list[Packet]:
+        packets = self.codec.events()
+        self._traffic.heard(packets)
+        return packets
+
+    def _take_later(self) -> list[Packet]:
+        later, self._later = self._later, []
+        return later
+
+    def work(self, work: LongWork) -> None:
+        """Handle a packet in steps: in this tick, and in later ones if it is long.  Those behind it wait."""
+        self._working = True
+        self.engine.ticks.begin_work(self, self._done(work), self.transport)
+        if self._works_on():
+            self.reading.stop(_WORKING)
+
+    def _done(self, work: LongWork) -> LongWork:
+        for cost in work:
+            session = self.session
+            if session is not None and session.client.lasting and len(session.subscriptions.changed) >= _NOTED_TOGETHER:
+                self._common.sessions.note_changed(session)
+            yield cost
+            if self.lost:
+                return
+        self._working = False
+        if self.reading.go(_WORKING):
+            self.touch()
+            self.process()
 
     def proceed(self, failure: MqttError | None) -> None:
         if self.lost:

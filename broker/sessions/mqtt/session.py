@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from broker.engine import Client, Ending
+from broker.engine import Client, Ending, LongWork
 from broker.engine.model.access import Identity
 from broker.engine.model.errors import AlreadyInUse, Denied, EngineError
 from broker.engine.model.names import LINK_SESSIONS
@@ -16,6 +16,7 @@ from broker.sessions.mqtt.client_session import ClientSession, Common
 from broker.sessions.mqtt.endpoint import SHARED, Handlers, MqttEndpoint
 from broker.sessions.mqtt.mount import MountPoint
 from broker.sessions.mqtt.port import Publishing
+from broker.sessions.mqtt.subscribe import UNSUBSCRIBE_COST
 from broker.sessions.mqtt.terms import refusal
 from broker.sessions.session import MOVED
 from broker.sessions.tick import Transport
@@ -226,10 +227,14 @@ class MqttSession(MqttEndpoint):
     def _on_subscribe(self, packet: Subscribe) -> None:
         session = self.session
         assert session is not None
-        subscriptions, version, mount = session.subscriptions, self.codec.version, self._mount
+        mount = self._mount
         if mount is not None:
             packet.subscriptions = [replace(each, filter=mount.filter(each.filter)) for each in packet.subscriptions]
-        codes, why, wanting = subscriptions.ask(packet, version, self._options)
+        self.work(self._subscribe(session, packet))
+
+    def _subscribe(self, session: ClientSession, packet: Subscribe) -> LongWork:
+        subscriptions = session.subscriptions
+        codes, why, wanting = yield from subscriptions.ask(packet, self.codec.version, self._options)
         self._owe(session, Suback(packet.packet_id, codes, why))
         if self.lost:
             return  # the answer was too large for the client
@@ -250,9 +255,14 @@ class MqttSession(MqttEndpoint):
     def _on_unsubscribe(self, packet: Unsubscribe) -> None:
         session = self.session
         assert session is not None
+        self.work(self._unsubscribe(session, packet))
+
+    def _unsubscribe(self, session: ClientSession, packet: Unsubscribe) -> LongWork:
         mount = self._mount
-        filters = packet.filters if mount is None else map(mount.filter, packet.filters)
-        codes: list[int] = [session.subscriptions.unsubscribe(filter) for filter in filters]
+        codes: list[int] = []
+        for filter in packet.filters:
+            codes.append(session.subscriptions.unsubscribe(filter if mount is None else mount.filter(filter)))
+            yield UNSUBSCRIBE_COST
         self._owe(session, Unsuback(packet.packet_id, codes))
 
 

@@ -6,7 +6,7 @@ changes the existing subscription, and loses none of its messages [MQTT-3.8.4-3]
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -27,6 +27,10 @@ from protocols.mqtt.topics import AddressSyntax, TopicFilter, parse_topic_filter
 
 #: Filters that were accepted once are read regardless of today's limits.
 _STORED_LIMITS: Final = Limits(topic_bytes_max=1 << 16, topic_levels_max=1 << 16)
+
+#: What it costs to make or to end a subscription and to store that, in microseconds (`broker.engine.queues.steps`).
+SUBSCRIBE_COST: Final = 150
+UNSUBSCRIBE_COST: Final = 70
 
 #: Begins the key of a subscription that ended with messages in flight: no filter begins with it.
 _LEAVING: Final = "#/"
@@ -108,8 +112,13 @@ class Subscriptions:
 
     # -- subscribing -----------------------------------------------------------------------------------------------
 
-    def ask(self, packet: Subscribe, version: int, options: MqttOptions) -> tuple[list[int], Properties, list[str]]:
-        """Process a SUBSCRIBE.  Returns reason codes, an explanation, and the filters to send retained messages for."""
+    def ask(
+        self, packet: Subscribe, version: int, options: MqttOptions
+    ) -> Generator[int, None, tuple[list[int], Properties, list[str]]]:
+        """Process a SUBSCRIBE, in steps.
+
+        Returns reason codes, an explanation, and the filters to send retained messages for.
+        """
         identifier = packet.properties.get(SUBSCRIPTION_IDENTIFIER) or 0
         refused = 0x80 if version != V31 else 0  # before 5.0; 3.1 has no code for it
         codes: list[int] = []
@@ -122,7 +131,9 @@ class Subscriptions:
             except EngineError as error:
                 codes.append(refusal(error, subscribing=True) if version == V5 else refused)
                 sentences.append(str(error))
+                yield SUBSCRIBE_COST
                 continue
+            yield SUBSCRIBE_COST
             codes.append(asked.qos)
             sends_retained = asked.retain_handling == 0 or (asked.retain_handling == 1 and fresh)
             if sends_retained and asked.filter.share is None:

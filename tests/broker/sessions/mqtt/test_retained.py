@@ -99,7 +99,7 @@ def test_a_thousand_filters_wait_without_a_list_of_their_messages(
     client.subscribe(*filters, qos=1)
     assert max(waiting) == (len(filters), 1)
     assert payloads(client) == [b"%d" % n for n in range(7)] * 5
-    assert sending.ticks == [3] + [2] * 16
+    assert sending.ticks == [2] * 17 + [1], "the SUBSCRIBE itself has used up the first tick"
     assert not index._searches
 
 

@@ -11,6 +11,7 @@ from broker.engine.client_sessions.client import DUE_COST
 from broker.engine.client_sessions.sessions import StoredSession
 from broker.engine.model.permissions import Permission
 from broker.engine.queues.steps import BUDGET, BUDGET_MIN
+from broker.sessions.mqtt.subscribe import SUBSCRIBE_COST, UNSUBSCRIBE_COST
 from broker.sessions.tick import ENDING_COST, Tick
 from protocols.mqtt.codes import V5, V31, V311, PacketType
 from protocols.mqtt.encode import PublishHead, encode
@@ -743,3 +744,44 @@ def test_a_client_that_returns_before_its_lost_connection_has_ended_has_its_sess
     assert greeted.present
     sim.connect("p").publish("t", b"here", qos=1)
     assert greeted.payloads() == [b"here"]
+
+
+def test_many_filters_of_a_packet_are_subscribed_in_steps_and_what_is_behind_them_waits(
+    sim: SimWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filters = [f"a/{n}" for n in range(200)]
+    client = sim.connect("c", expiry=60)
+    session = sim.broker.accepting.mqtt_sessions.get("c")
+    assert session is not None
+    falls = most_in_a_tick(sim, monkeypatch, lambda: -len(session.subscriptions))
+    client.codec.send(Subscribe(1, [wish(each, 1) for each in filters]))
+    client.codec.send(Unsubscribe(2, [topic_filter(each) for each in filters[:150]]))
+    client.codec.send_publish(PublishHead(V5, filters[-1], qos=1), [b"x"], [3])
+    client.settle()
+    assert [type(packet) for packet in client.others] == [Suback, Unsuback]
+    assert client.replies(P.PUBACK) == [(3, 0)]
+    assert client.payloads() == [b"x"]
+    assert sum(falls) == 50
+    assert max(falls) <= (BUDGET + BUDGET_MIN) // SUBSCRIBE_COST + 1
+    assert -min(falls) <= (BUDGET + BUDGET_MIN) // UNSUBSCRIBE_COST + 1
+    sim.restart()
+    restored = sim.broker.accepting.mqtt_sessions.get("c")
+    assert restored is not None
+    assert {each.filter.text for each in restored.subscriptions} == set(filters[150:])
+
+
+def test_a_client_that_hangs_up_while_it_subscribes_has_what_was_made(sim: SimWorld) -> None:
+    client = sim.connect("c", expiry=60)
+    client.codec.send(Subscribe(1, [wish(f"a/{n}", 1) for n in range(200)]))
+    with sim.broker.turn():
+        wire = carrier(client)
+        wire.session.receive_data(client.codec.data_to_send())
+        wire.abort()
+    session = sim.broker.accepting.mqtt_sessions.get("c")
+    assert session is not None
+    assert 0 < len(session.subscriptions) < 200
+    made = len(session.subscriptions)
+    sim.restart()
+    session = sim.broker.accepting.mqtt_sessions.get("c")
+    assert session is not None
+    assert len(session.subscriptions) == made
