@@ -15,11 +15,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from bench.brokers import Bartleby
 from bench.link import READ_BYTES, BrokerFailed, Link
+from bench.stalls_mqtt import MQTT_CASES, Case, Work
 from broker.cli.remote import Remote, connect
 from broker.management.models.base import WAIT_MS_MAX
 from tests.support.daemon import DaemonProcess
@@ -38,9 +40,14 @@ PATIENCE_S: Final = 60.0
 
 
 class Probe:
-    """A client that sends itself a message again and again, and notes in milliseconds how long each took."""
+    """A client that sends itself a message again and again, and notes how long each took.
 
-    def __init__(self, host: str, port: int) -> None:
+    In milliseconds: of time, and of CPU of the broker's event loop (process `pid`), which other load does not lengthen.
+    """
+
+    def __init__(self, host: str, port: int, pid: int) -> None:
+        self._used = Path(f"/proc/{pid}/task/{pid}/schedstat")
+        self._cpu: list[float] = []
         self._link = Link.connect(host, port)
         self._link.request(b"SUBSCRIBE\nid:0\ndestination:/queue/probe\nreceipt:r\n\n\0")
         self._waits: list[float] = []
@@ -48,14 +55,18 @@ class Probe:
 
     def _work(self) -> None:
         while not self._over.is_set():
-            begun = time.perf_counter()
+            begun, used = time.perf_counter(), self._cpu_ms()
             self._link.request(b"SEND\ndestination:/queue/probe\n\nhello\0")
             self._waits.append(1000 * (time.perf_counter() - begun))
+            self._cpu.append(self._cpu_ms() - used)
             time.sleep(0.001)
+
+    def _cpu_ms(self) -> float:
+        return int(self._used.read_text().split()[0]) / 1e6
 
     def during(self, work: Callable[[], object]) -> Waits:
         """Does the work, and a moment of whatever follows from it."""
-        self._waits = []
+        self._waits, self._cpu = [], []
         self._over.clear()
         thread = threading.Thread(target=self._work)
         thread.start()
@@ -68,7 +79,7 @@ class Probe:
             self._over.set()
             thread.join()
         waits = sorted(self._waits)
-        return Waits(seconds, waits[len(waits) // 2], waits[len(waits) * 99 // 100], waits[-1])
+        return Waits(seconds, waits[len(waits) // 2], waits[len(waits) * 99 // 100], waits[-1], max(self._cpu))
 
     def close(self) -> None:
         """It goes."""
@@ -77,12 +88,16 @@ class Probe:
 
 @dataclass(frozen=True)
 class Waits:
-    """Seconds that the work took, and milliseconds that the probe's messages took meanwhile."""
+    """Seconds that the work took, and milliseconds that the probe's messages took meanwhile.
+
+    `cpu`: the most CPU that the event loop used while one of them waited; the longest tick used no more.
+    """
 
     seconds: float
     median: float
     p99: float
     longest: float
+    cpu: float
 
 
 class World:
@@ -90,6 +105,7 @@ class World:
 
     def __init__(self, broker: Bartleby, messages: int) -> None:
         target = broker.target("stomp")
+        self.mqtt_port = broker.target("mqtt").port
         self.host, self.port = target.host, target.port
         self.messages = messages
         self.remote: Remote = connect(None, broker.data, None, None)
@@ -274,23 +290,30 @@ def _sent_in(world: World, link: Link) -> None:
     ask(link, frame % b"receipt:r\n")
 
 
-CASES: Final = {
-    each.__name__: each
-    for each in (
-        retry,
-        rule,
-        groups,
-        trail,
-        move,
-        discard,
-        rare,
-        purge,
-        delete,
-        subscriptions,
-        unacknowledged,
-        subscribed,
-        commit,
-    )
+def by_mqtt(case: Case, world: World) -> Work:
+    """A case of MQTT clients."""
+    return case(world.mqtt_port, world.messages)
+
+
+_CASES: Final[tuple[Callable[[World], Work], ...]] = (
+    retry,
+    rule,
+    groups,
+    trail,
+    move,
+    discard,
+    rare,
+    purge,
+    delete,
+    subscriptions,
+    unacknowledged,
+    subscribed,
+    commit,
+)
+
+CASES: Final[dict[str, Callable[[World], Work]]] = {
+    **{case.__name__: case for case in _CASES},
+    **{name: partial(by_mqtt, case) for name, case in MQTT_CASES.items()},
 }
 
 
@@ -301,7 +324,7 @@ def measure(case: str, messages: int, config: Path) -> tuple[Waits, Waits]:
         broker.start()
         world = World(broker, messages)
         work = CASES[case](world)
-        probe = Probe(world.host, world.port)
+        probe = Probe(world.host, world.port, world.process.pid)
         quiet = probe.during(lambda: time.sleep(0.5))
         busy = probe.during(work)
         probe.close()
@@ -316,12 +339,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--messages", type=int, default=200_000)
     parser.add_argument("--case", choices=[*CASES], action="append")
     chosen = parser.parse_args(arguments)
-    columns = " ".join(f"{name:>8}" for name in ("seconds", "median", "p99", "longest"))
+    columns = " ".join(f"{name:>8}" for name in ("seconds", "median", "p99", "longest", "cpu"))
     sys.stdout.write(f"{'':16} {columns}   ms of another client's messages\n")
     for case in chosen.case or CASES:
         quiet, busy = measure(case, chosen.messages, Path("etc/broker.toml"))
         for name, waits in (("quiet", quiet), (case, busy)):
-            figures = f"{waits.seconds:8.1f} {waits.median:8.1f} {waits.p99:8.1f} {waits.longest:8.1f}"
+            figures = f"{waits.seconds:8.1f} {waits.median:8.1f} {waits.p99:8.1f} {waits.longest:8.1f} {waits.cpu:8.1f}"
             sys.stdout.write(f"{name:16} {figures}\n")
             sys.stdout.flush()
     return 0

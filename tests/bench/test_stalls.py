@@ -8,7 +8,7 @@ from bench import stalls
 
 
 def test_every_case_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    assert stalls.main(["--messages", "200", "--case", "purge", "--case", "move"]) == 0
+    assert stalls.main(["--messages", "200", "--case", "purge", "--case", "move", "--case", "wills"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[1:]] == ["quiet", "purge", "quiet", "move"]
+    assert [line.split()[0] for line in lines[1:]] == ["quiet", "purge", "quiet", "move", "quiet", "wills"]
     assert all(float(figure) >= 0 for line in lines[1:] for figure in line.split()[1:])
