@@ -189,7 +189,7 @@ def test_few_files_are_open_however_many_bodies_are_written() -> None:
     assert [desk.bodies.finished(upload).whole() for upload in uploads] == [b"%dmore!" % n for n in range(5)]
 
 
-@pytest.mark.parametrize("fault", [Fault.EMFILE, Fault.ENOMEM])
+@pytest.mark.parametrize("fault", [Fault.EMFILE, Fault.ENFILE, Fault.ENOMEM])
 def test_an_upload_without_a_descriptor_is_refused_and_the_next_one_is_not(fault: Fault) -> None:
     desk = Desk()
     desk.upload(b"first")

@@ -231,7 +231,7 @@ def test_a_sync_that_finds_no_room_is_repeated_with_all_bytes(bench: Bench) -> N
     assert scan(data, decode_header(data)).position == 1
 
 
-@pytest.mark.parametrize("fault", [Fault.ENOSPC, Fault.EMFILE, Fault.ENOMEM])
+@pytest.mark.parametrize("fault", [Fault.ENOSPC, Fault.EMFILE, Fault.ENFILE, Fault.ENOMEM])
 @pytest.mark.parametrize("at", range(1, 8))
 def test_a_segment_is_begun_once_nothing_is_missing(bench: Bench, at: int, fault: Fault) -> None:
     """A write needs room on file systems that copy on write; nothing failed, so nothing ends."""
@@ -256,6 +256,7 @@ def test_a_segment_is_begun_once_nothing_is_missing(bench: Bench, at: int, fault
     [
         (Fault.ENOSPC, "the disk is full"),
         (Fault.EMFILE, "the process has no file descriptors left"),
+        (Fault.ENFILE, "the machine has no file descriptors left"),
         (Fault.ENOMEM, "the machine has no memory left"),
     ],
 )

@@ -43,6 +43,7 @@ class Fault(Enum):
     EIO = "input/output error"
     ENOSPC = "no space"
     EMFILE = "no descriptor"
+    ENFILE = "no descriptor of the system"
     ENOMEM = "no memory"
     SHORT = "short write"
 
@@ -50,13 +51,18 @@ class Fault(Enum):
 #: Operations that need room, so that they can fail with ENOSPC.
 _NEED_ROOM: Final = frozenset({"create", "write", "allocate", "sync", "make_dir", "rename"})
 
-#: Operations that need a descriptor, so that they can fail with EMFILE.
+#: Operations that need a descriptor, so that they can fail with EMFILE and ENFILE.
 _NEED_DESCRIPTOR: Final = frozenset(
     {"create", "open", "read", "read_range", "will_need", "list_dir", "make_dir", "sync_dir", "lock"}
 )
 
 #: The operations that a fault can hit, if not all.
-_HITS: Final = {Fault.ENOSPC: _NEED_ROOM, Fault.EMFILE: _NEED_DESCRIPTOR, Fault.SHORT: frozenset({"write"})}
+_HITS: Final = {
+    Fault.ENOSPC: _NEED_ROOM,
+    Fault.EMFILE: _NEED_DESCRIPTOR,
+    Fault.ENFILE: _NEED_DESCRIPTOR,
+    Fault.SHORT: frozenset({"write"}),
+}
 
 #: The faults that a write or a sync meets half way.
 _ERRORS: Final = frozenset({Fault.EIO, Fault.ENOSPC, Fault.ENOMEM})

@@ -13,7 +13,7 @@ a point.  Some copies lose power again while they recover.
     session   sessions and retained messages, copied forward by cleaning
     pair      a whole broker whose journal is in a database: some changes of it fail in the ways of
               `sim_database`, another broker takes over on a disk of its own, and then the first one, after a power loss
-    fault     the journal again: an operation fails (EIO, ENOSPC, a short write; once or from then on), then the power
+    fault     the journal again: an operation fails (`FAULTS_OF_A_DISK`; once or from then on), then the power
 
 A failure is reported with what repeats it: the scene, its number, the operation and the copy.
 """
@@ -41,6 +41,9 @@ RECOVERY_OPERATIONS: Final = 30
 
 #: One copy in this many goes on working after its recovery, and loses power a second time.
 WORKS_ON: Final = 16
+
+#: What operations of the `fault` scene fail with.
+FAULTS_OF_A_DISK: Final = (Fault.EIO, Fault.ENOSPC, Fault.EMFILE, Fault.ENFILE, Fault.ENOMEM, Fault.SHORT)
 
 _RETENTIONS: Final = (
     RetentionSettings(),
@@ -141,7 +144,7 @@ class FaultScene(JournalScene):
     name = "fault"
 
     def play(self) -> None:
-        kind = self.random.choice((Fault.EIO, Fault.ENOSPC, Fault.SHORT))
+        kind = self.random.choice(FAULTS_OF_A_DISK)
         sticky = self.random.random() < 0.3
         commits = self.random.choice((15, 30))
         measured = SimFiles(self.number)
