@@ -20,7 +20,7 @@ from broker.cli.failure import CHECK_FAILED, DENIED, USAGE, Failure
 from broker.cli.output import OutputFormat, output_option, print_list
 from broker.cli.settings import broker_options, load_config, together
 from broker.security import decoys
-from broker.security.passwords import PASSWORD_BYTES_MAX, SALT_BYTES
+from broker.security.passwords import PASSWORD_BYTES_MAX, SALT_BYTES, is_outdated
 from broker.security.policy import users_path
 from broker.security.users_file import (
     StoredUser,
@@ -168,7 +168,7 @@ def remove(name: str, **where: Any) -> None:
 @_where
 @output_option
 def list_users(output: OutputFormat, **where: Any) -> None:
-    """List the users, their roles, and how they can log in."""
+    """List the users, their roles, and how they can log in, with the iterations of their SCRAM keys."""
     users = read(users_file(**where))
     found: list[dict[str, Any]] = [
         {
@@ -176,12 +176,18 @@ def list_users(output: OutputFormat, **where: Any) -> None:
             "roles": sorted(users[name].roles),
             "password": bool(users[name].password),
             "scram": sorted(users[name].scram),
+            "iterations": {mechanism: keys[3] for mechanism, keys in sorted(users[name].scram.items())},
+            "outdated": sorted(each for each, keys in users[name].scram.items() if is_outdated(each, keys)),
         }
         for name in sorted(users)
     ]
 
     def row(each: dict[str, Any]) -> list[object]:
-        return [each["name"], ", ".join(each["roles"]), each["password"], ", ".join(each["scram"])]
+        scram = [
+            f"{mechanism} ({iterations:,}{', outdated' if mechanism in each['outdated'] else ''})"
+            for mechanism, iterations in each["iterations"].items()
+        ]
+        return [each["name"], ", ".join(each["roles"]), each["password"], ", ".join(scram)]
 
     print_list(output, found, ["user", "roles", "password", "scram"], row)
 

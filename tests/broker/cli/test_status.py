@@ -12,24 +12,32 @@ from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
+from click.testing import Result
 
 from broker.cli.remote import THINGS_PER_CALL
 from broker.engine.model.message import RoutingType
 from broker.engine.model.settings_match import SettingsTable
 from broker.engine.routing import registry
 from broker.management.limits import Limits as CallLimits
+from broker.management.ports import Replicated
 from broker.management.runtime import RUNTIME_FILE, TOKEN_FILE, Listening, write_private, write_runtime_file
-from tests.broker.cli.harness import Operator, invoke
-from tests.broker.management.harness import NOW, TOKEN, TestBroker, managing
+from broker.management.standby import StandbyApi
+from tests.broker.cli.harness import Operator, introduced, invoke
+from tests.broker.management.harness import NOW, TOKEN, TestBroker, listening, managing
 from tests.support.peers import free_port
+
+
+def facts(result: Result) -> dict[str, str]:
+    """What the lines of `bartleby status` show."""
+    lines = dict(line.split("  ", 1) for line in result.stdout.splitlines())
+    return {name.strip(): value.strip() for name, value in lines.items()}
 
 
 async def test_status_shows_the_broker(broker: TestBroker, operator: Operator) -> None:
     await broker.sent("orders", [b"1", b"2"])
     result = await operator.run("status")
     assert result.exit_code == 0
-    lines = dict(line.split("  ", 1) for line in result.stdout.splitlines())
-    shown = {name.strip(): value.strip() for name, value in lines.items()}
+    shown = facts(result)
     assert shown["broker"] == "test 1.2.3"
     assert shown["ready"] == "yes"
     assert shown["running since"] == "2023-11-14 22:13:15 (5s)"
@@ -56,6 +64,41 @@ async def test_a_broker_that_is_not_ready_is_alive(broker: TestBroker, operator:
     broker.reasons = ["the disk is full"]
     result = await operator.run("status", "--alive")
     assert (result.exit_code, result.stdout) == (0, "ok\n")
+
+
+async def test_the_owner_of_a_pair_shows_which_server_confirms(broker: TestBroker, operator: Operator) -> None:
+    assert "confirmed by" not in (await operator.run("status")).stdout
+    broker.replication = Replicated("owner", 3, trouble="a commit was cancelled", confirmed_by="two")
+    shown = facts(await operator.run("status"))
+    assert shown["role"] == "owner, epoch 3"
+    assert shown["confirmed by"] == "two"
+    assert shown["trouble"] == "a commit was cancelled"
+    assert (await operator.json("status"))["replication"]["confirmed_by"] == "two"
+
+
+@pytest.mark.parametrize(
+    ("state", "role", "missing"),
+    [
+        (Replicated("standby", 3), "standby, epoch 3", "no entry"),
+        (Replicated("standby", 3, 1, 2.5), "standby, epoch 3", "1 entry, for 2.5 s"),
+        (
+            Replicated("standby", 0, starting="comparing its copy"),
+            "standby (starting: comparing its copy), epoch 0",
+            "not known yet",
+        ),
+    ],
+)
+async def test_status_of_a_standby(
+    broker: TestBroker, tmp_path: Path, state: Replicated, role: str, missing: str
+) -> None:
+    standby = StandbyApi(lambda: state, TOKEN, name="two", version="1.2.3", started=NOW, now=lambda: NOW)
+    async with listening(broker, standby=standby.application) as (_, client):
+        result = await introduced(tmp_path, client).run("status")
+    assert result.exit_code == 1
+    assert "standby: this broker does not own the journal" in result.stderr
+    shown = facts(result)
+    assert (shown["broker"], shown["role"], shown["missing of the journal"]) == ("two 1.2.3", role, missing)
+    assert "confirmed by" not in shown
 
 
 async def test_status_says_where_dead_messages_are_removed(broker: TestBroker, operator: Operator) -> None:

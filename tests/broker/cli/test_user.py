@@ -9,8 +9,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from broker.cli.main import cli
-from broker.security.passwords import fits
-from broker.security.users_file import read_users
+from broker.security.passwords import SCRAM_ITERATIONS, fits, scram_keys
+from broker.security.users_file import StoredUser, read_users, write_users
+from broker.sessions.login import ScramKeys
+
+
+def keys(mechanism: str, iterations: int) -> ScramKeys:
+    """Keys as if they had been made with so many iterations, which would take long."""
+    return (*scram_keys(mechanism, "geheim", b"salt" * 4, 4_096)[:3], iterations)
 
 
 def call(directory: Path, *arguments: str, password: str = "") -> Result:
@@ -34,11 +40,26 @@ def test_the_life_of_a_user(tmp_path: Path) -> None:
     assert call(tmp_path, "add", "device", "--role", "d", "--no-password").exit_code == 0
     listed = json.loads(call(tmp_path, "list", "--output", "json").stdout)
     assert listed == [
-        {"name": "alice", "roles": ["c"], "password": True, "scram": []},
-        {"name": "device", "roles": ["d"], "password": False, "scram": []},
+        {"name": "alice", "roles": ["c"], "password": True, "scram": [], "iterations": {}, "outdated": []},
+        {"name": "device", "roles": ["d"], "password": False, "scram": [], "iterations": {}, "outdated": []},
     ]
     assert call(tmp_path, "remove", "alice").exit_code == 0
     assert set(read_users(path)) == {"device"}
+
+
+def test_the_list_shows_who_has_keys_from_before_todays_iterations(tmp_path: Path) -> None:
+    today = {mechanism: keys(mechanism, count) for mechanism, count in SCRAM_ITERATIONS.items()}
+    old = {"SCRAM-SHA-256": keys("SCRAM-SHA-256", 20_000)}
+    users = {"new": today, "old": today | old, "none": {}}
+    write_users(tmp_path / "users.toml", {name: StoredUser(scram=scram) for name, scram in users.items()})
+    lines = call(tmp_path, "list").stdout.splitlines()
+    shown = {line.split()[0]: line for line in lines}
+    assert "SCRAM-SHA-256 (600,000), SCRAM-SHA-512 (220,000)" in shown["new"]
+    assert "SCRAM-SHA-256 (20,000, outdated), SCRAM-SHA-512 (220,000)" in shown["old"]
+    assert "SCRAM" not in shown["none"]
+    listed = {each["name"]: each for each in json.loads(call(tmp_path, "list", "--output", "json").stdout)}
+    assert listed["old"]["iterations"] == {"SCRAM-SHA-256": 20_000, "SCRAM-SHA-512": 220_000}
+    assert [listed[name]["outdated"] for name in ("new", "old", "none")] == [[], ["SCRAM-SHA-256"], []]
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,15 @@ import os
 from pathlib import Path
 from urllib.parse import quote
 
+import pytest
+
 from broker.engine import MessageRange
 from broker.engine.model.access import Identity
 from broker.engine.model.message import RoutingType
 from broker.engine.model.permissions import Permission, PermissionTable
 from broker.engine.moves.dead_letter_rules import Action, DeadLetterRule
 from broker.management.models.base import WORD_CHARS_MAX
+from broker.management.ports import Replicated
 from broker.sessions.links.model import LinkSettings, State
 from tests.broker.console.harness import Browser
 from tests.broker.management.harness import Inbox, TestBroker, die, managing
@@ -223,6 +226,21 @@ async def test_health_says_why_it_is_not_ready(broker: TestBroker, owner: Browse
     assert "Not ready: the disk is full" in page.seen
     assert "login.refused 3 A client's login was refused" in page.seen
     assert "disk.full" not in page.seen
+
+
+@pytest.mark.parametrize("path", ["/", "/health"])
+async def test_the_owner_of_a_pair_shows_which_server_confirms(broker: TestBroker, owner: Browser, path: str) -> None:
+    broker.replication = Replicated("owner", 3, trouble=f"asked for {MARKUP}", confirmed_by=f"two, {MARKUP}")
+    page = await owner.get(path)
+    assert f"Confirmed by two, {MARKUP}" in page.seen
+    assert f"The journal's database: asked for {MARKUP}" in page.seen
+
+
+@pytest.mark.parametrize("path", ["/", "/health"])
+async def test_a_broker_without_a_pair_has_nothing_that_confirms(owner: Browser, path: str) -> None:
+    seen = (await owner.get(path)).seen
+    assert "Confirmed by" not in seen
+    assert "Role" not in seen
 
 
 async def test_pages_hear_whether_the_broker_is_ready(broker: TestBroker, owner: Browser) -> None:
