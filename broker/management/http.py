@@ -11,6 +11,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from ipaddress import ip_address
 from typing import Any, Final
@@ -47,6 +48,9 @@ FIRST_REQUEST_SECONDS_MAX: Final = 2
 #: The beginning of calls that nobody may make without a login, and the open ones among them.
 _CALLS: Final = b"/api/v1/"
 _OPEN: Final = (b"/api/v1/docs", b"/api/v1/openapi.json")
+
+#: Bytes of a refused call's body that are read, so that its client gets the answer.
+_DISCARDED_MAX: Final = 1 << 20
 
 #: Bytes of a request's line and headers: a queue's name of 1 KiB and a selector of 4 KiB, percent-encoded, fit.
 HEADER_BYTES_MAX: Final = 32 << 10
@@ -124,19 +128,39 @@ def _refusal() -> bytes:
 _REFUSAL: Final = _refusal()
 
 
-def _lacks_login(data: bytes) -> str:
-    """The path, without its query, of a whole request that is sure to be refused for want of a login; else empty.
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A call of the API: its path without the query, what may be its bearer token, and the bytes of it to come."""
 
-    What is not plain at a glance is left to the application.
+    path: str
+    bearer: bytes | None
+    missing: int
+
+
+def _call_of(data: bytes) -> _Call | None:
+    """The call that is sure to be refused unless its bearer token is right; None: what is not plain at a glance.
+
+    That is left to the application.  A query may hold a secret.
     """
     head, end, rest = data.partition(b"\r\n\r\n")
     method, _, line = head.partition(b" ")
-    if not end or rest or not method.isalpha() or not line.startswith(_CALLS) or line.startswith(_OPEN):
-        return ""
+    if not end or not method.isalpha() or not line.startswith(_CALLS) or line.startswith(_OPEN):
+        return None
     lowered = head.lower()
-    if any(name in lowered for name in (b"\nauthorization", b"\ncontent-length", b"\ntransfer-encoding", b"\norigin")):
-        return ""
-    return line.partition(b" ")[0].partition(b"?")[0].decode("latin-1")  # a query may hold a secret
+    if b"\ntransfer-encoding" in lowered or b"\norigin" in lowered:
+        return None
+    fields = [field.partition(b":") for field in head.split(b"\r\n")[1:]]
+    given = [value.strip() for name, _, value in fields if name.lower() == b"authorization"]
+    lengths = [value.strip() for name, _, value in fields if name.lower() == b"content-length"] or [b"0"]
+    if len(given) != lowered.count(b"\nauthorization") or len(given) > 1:
+        return None
+    if len(lengths) > 1 or not lengths[0].isdigit() or len(lengths[0]) > 9 or int(lengths[0]) < len(rest):
+        return None
+    scheme, _, text = given[0].partition(b" ") if given else (b"bearer", b"", b"")
+    if scheme.lower() != b"bearer":
+        return None
+    path = line.partition(b" ")[0].partition(b"?")[0].decode("latin-1")
+    return _Call(path, text.strip() if given else None, int(lengths[0]) - len(rest))
 
 
 class _Connection(H11Protocol):
@@ -150,12 +174,16 @@ class _Connection(H11Protocol):
     token: bytes
     seconds_max: float = REQUEST_SECONDS_MAX
     left: Callable[[Peer], None]
+    #: Refuses a bearer token that is certainly wrong, perhaps after a delay; False: it may be right.
+    refuse_token: Callable[[Peer, bytes, Callable[[object], None]], bool]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.handshake: _Handshake | None = None
         self._spoken_to = False
         self._completed = False
+        self._answered = False  # the refusal has been written
+        self._discarded: int | None = None  # bytes to come of a refused call; None: no call has been refused here
         self._answering = 0  # checks in a row that found the broker answering
         self._check: asyncio.TimerHandle | None = None
         self._peer = Peer("local")
@@ -196,16 +224,40 @@ class _Connection(H11Protocol):
             transport.abort()
 
     def data_received(self, data: bytes) -> None:
+        if self._discarded is not None:
+            self._discard(len(data))
+            return
         protocol = "" if self._spoken_to else spoken(data[:FIRST_BYTES])
         self._spoken_to = True
-        if self._is_idle and not self._peer.subject and (path := _lacks_login(data)):
-            self.denied(self._peer, data.partition(b" ")[0].decode("latin-1"), path)
-            self.transport.write(_REFUSAL)
-            self.transport.close()
+        if self._is_idle and not self._peer.subject and (call := _call_of(data)) and self._refuse(data, call):
             return
         super().data_received(data)
         if found := advice(protocol, _SERVED):
             self.foreign(self._peer, protocol, found)
+            self.transport.close()
+
+    def _refuse(self, data: bytes, call: _Call) -> bool:
+        """Refuse a call that lacks a login or has a wrong token, without the application; whether it is such a call."""
+
+        def answer(_: object) -> None:
+            if not self.transport.is_closing():
+                self.denied(self._peer, data.partition(b" ")[0].decode("latin-1"), call.path)
+                self.transport.write(_REFUSAL)
+                self._answered = True
+                self._discard(0)
+
+        self._discarded = call.missing
+        if call.bearer is None:
+            answer(None)
+        elif isinstance(self.app, _Reserved) or not self.refuse_token(self._peer, call.bearer, answer):
+            self._discarded = None
+        return self._discarded is not None
+
+    def _discard(self, count: int) -> None:
+        """Read what follows a refused call, and close then: closed with unread bytes, it would lose its answer."""
+        assert self._discarded is not None
+        self._discarded -= count
+        if self._answered and not 0 < self._discarded <= _DISCARDED_MAX:
             self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -270,6 +322,7 @@ class HttpServer:
     ) -> None:
         self._api = partial(Api, broker, token, name=name, limits=limits, console=console, shared=shared)
         self._broker = broker
+        self._token = token.encode()
         self._standby = standby
         self._report = broker.engine.report
         self._name = name
@@ -282,12 +335,13 @@ class HttpServer:
         bounds = {
             "foreign": staticmethod(self._on_foreign),
             "denied": staticmethod(self._on_denied),
+            "refuse_token": staticmethod(self._refuse_token),
             "refused": staticmethod(self._on_refused),
             "left": staticmethod(self._left),
             "slots": self._slots,
             "reserved": self._reserved,
             "seconds_max": request_seconds_max,
-            "token": token.encode(),
+            "token": self._token,
         }
         self._protocol = type("Connection", (_Connection,), bounds)
         self._server: uvicorn.Server | None = None
@@ -381,6 +435,16 @@ class HttpServer:
         finally:
             self._slots.release(handshake)
             self._reserved.release(handshake)
+
+    def _refuse_token(self, peer: Peer, text: bytes, then: Callable[[object], None]) -> bool:
+        if self._standby is not None:  # no client logs in to a standby
+            return False
+        gate = self._broker.gate
+        if gate.takes_tokens or is_token(f"bearer {text.decode('latin-1')}", self._token):
+            return False
+        self._broker.tick.enter()
+        gate.bearer(peer, "", text, then)
+        return True
 
     def _on_denied(self, peer: Peer, method: str, path: str) -> None:
         self._report("management.denied", remote=peer.remote, method=method, path=path)

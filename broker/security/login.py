@@ -100,6 +100,10 @@ class UserGate:
 
     # -- Gate ----------------------------------------------------------------------------------------------------------
 
+    @property
+    def takes_tokens(self) -> bool:
+        return self.peers.policy.tokens is not None
+
     def mechanisms(self, peer: Peer) -> tuple[str, ...]:
         return self.peers.policy.mechanisms(peer)
 

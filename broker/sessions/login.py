@@ -82,6 +82,10 @@ class Gate(Protocol):
         """Those that are logged in."""
 
     @property
+    def takes_tokens(self) -> bool:
+        """Whether an issuer's tokens are accepted."""
+
+    @property
     def version(self) -> int:
         """Changes when users or rules do."""
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import NoReturn
 
 import pytest
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from broker.management import http
 from broker.management.api import BODY_BYTES_MAX as REPLAY_BYTES_MAX
@@ -62,6 +63,40 @@ async def test_without_the_token_nothing_is_said(client: Client, authorization: 
     assert answer.headers["www-authenticate"] == CHALLENGE
 
 
+@pytest.mark.parametrize("authorization", ["", "Authorization: Bearer wrong\r\n"], ids=["none", "wrong"])
+@pytest.mark.parametrize("size", [0, 10, 300_000])
+async def test_the_application_does_not_see_calls_that_are_sure_to_be_refused(
+    broker: TestBroker, client: Client, monkeypatch: pytest.MonkeyPatch, authorization: str, size: int
+) -> None:
+    """With a body or without, of which nothing is left to make the system drop the answer."""
+
+    def unexpected(self: object, data: bytes) -> None:
+        raise AssertionError(data[:100])
+
+    monkeypatch.setattr(H11Protocol, "data_received", unexpected)
+    reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
+    head = f"PUT /api/v1/queues/q?secret=s HTTP/1.1\r\nHost: b\r\n{authorization}Content-Length: {size}\r\n\r\n"
+    writer.write(head.encode() + b"x" * (size // 2))
+    await writer.drain()
+    writer.write(b"x" * (size - size // 2))
+    await writer.drain()
+    answer = await asyncio.wait_for(reader.read(), 20)
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 401 ")
+    [(_, denied)] = [each for each in broker.reports if each[0] == "management.denied"]
+    assert denied["path"] == "/api/v1/queues/q"
+    refused = [fields["reason"] for code, fields in broker.reports if code == "login.refused"]
+    assert refused == (["tokens are not accepted here"] if authorization else []), "and it slows guessing as before"
+
+
+async def test_what_may_be_right_is_left_to_the_application(client: Client) -> None:
+    for right in (f"bearer {TOKEN}", f"Bearer   {TOKEN}"):
+        answer = await client.raw(
+            f"GET /api/v1/status HTTP/1.1\r\nHost: b\r\nConnection: close\r\nAUTHORIZATION: {right}\r\n\r\n".encode()
+        )
+        assert answer.startswith(b"HTTP/1.1 200 ")
+
+
 async def test_a_refusal_is_logged_without_the_token(broker: TestBroker, client: Client) -> None:
     await client.call("GET", "/api/v1/status", token="guess")
     ((code, fields),) = [each for each in broker.reports if each[0].startswith("management.")]
@@ -95,8 +130,9 @@ async def test_metrics_need_the_token_where_others_can_connect(broker: TestBroke
     ],
 )
 async def test_a_large_body_is_refused_before_it_is_sent(client: Client, call: str, most: int) -> None:
-    """And before it is asked who sends it."""
-    head = f"{call} HTTP/1.1\r\nHost: b\r\nContent-Type: application/json\r\nContent-Length: {most + 1}\r\n\r\n"
+    """And before it is asked what the caller may do."""
+    known = f"Host: b\r\nAuthorization: Bearer {TOKEN}\r\n"
+    head = f"{call} HTTP/1.1\r\n{known}Content-Type: application/json\r\nContent-Length: {most + 1}\r\n\r\n"
     refused = await client.raw(head.encode())
     assert (refused.split()[1], b"connection: close" in refused) == (b"413", True)
     if most < REPLAY_BYTES_MAX:

@@ -23,6 +23,8 @@ BOB = Identity("bob", frozenset())
 class SlowGate:
     """Answers whenever it is told to, where the real one may take a while."""
 
+    takes_tokens = False
+
     def __init__(self) -> None:
         self.asked: list[Then] = []
 
