@@ -70,6 +70,15 @@ class Ticks:
         """Begin some work of a connection (`Steps.begin`); what the first steps raise is the caller's."""
         self._state.steps.begin(owner, work, transport)
 
+    def spend(self, cost: int) -> bool:
+        """Spend some of the tick's budget for a verb that is part of a long list; whether any is left (`Steps`)."""
+        return self._state.steps.spend(cost)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the tick's budget is used up: what can wait goes on in the next tick."""
+        return self._state.steps.left <= 0
+
     def end(self) -> None:
         """Do what is due, serve the queues, seal the journal entry."""
         state = self._state

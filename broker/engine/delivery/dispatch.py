@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Final
 
 from broker.engine.delivery import redelivery
-from broker.engine.model.message import Message
+from broker.engine.model.message import Message, size_of
 from broker.engine.moves import expiry
 from broker.engine.queues import arrival
 from broker.engine.queues.consumer import Consumer
@@ -25,6 +25,9 @@ from store import record
 #: The most messages that one queue delivers in a tick: enough that the tick's fixed costs vanish, few enough that it
 #: stays well under 20 ms.
 RUN_MESSAGES_MAX: Final = 2048
+
+#: How many of them a session gets at a time: it may spend more than `DELIVER_COST`, until the budget is used up.
+RUN_PART: Final = 128
 
 #: The most bytes that one queue delivers to one consumer in a tick, beyond one message: the consumer's connection may
 #: have to buffer them.
@@ -119,10 +122,18 @@ def _serve_group(state: State, queue: Queue, takers: list[Consumer]) -> bool:
     consumer = takers[0]
     if len(takers) > 1 or queue.backlog.is_choosy(consumer.id):
         return _serve_in_turn(state, queue, takers)
-    count, size = consumer.room()
-    run = queue.backlog.pop_run(min(count, RUN_MESSAGES_MAX), min(size, RUN_BYTES_MAX))
-    _deliver(state, queue, consumer, run)
-    return bool(run) and consumer.credit > 0
+    given, bytes_left = 0, RUN_BYTES_MAX
+    while given < RUN_MESSAGES_MAX and bytes_left > 0:
+        count, size = consumer.room()
+        run = queue.backlog.pop_run(min(count, RUN_PART), min(size, bytes_left))
+        if not run:
+            break
+        given += len(run)
+        bytes_left -= size_of(run)
+        _deliver(state, queue, consumer, run)
+        if consumer.credit <= 0 or consumer.paused or not queue.ready or state.steps.left <= 0:
+            break
+    return given > 0 and consumer.credit > 0
 
 
 class _Hand:

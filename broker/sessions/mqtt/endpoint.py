@@ -125,7 +125,7 @@ class MqttEndpoint(Port):
                     if self.lost:
                         return  # an earlier packet has ended the connection
                     handlers[packet.type](self, packet)
-                    if self._works_on():
+                    if self._works_on() or (at + 1 < len(packets) and self._pauses()):
                         self._later = packets[at + 1 :]
                         return self.confirm()
             failure = codec.error
@@ -143,6 +143,13 @@ class MqttEndpoint(Port):
     def _works_on(self) -> bool:
         """Whether a packet takes more ticks."""
         return self._working
+
+    def _pauses(self) -> bool:
+        """Whether the tick's budget is used up; if it is, the packets that follow wait for the next tick."""
+        if self.lost or not self.engine.ticks.exhausted:
+            return False
+        self.work(_nothing())
+        return True
 
     def _hear(self) -> list[Packet]:
         packets = self.codec.events()
@@ -239,6 +246,9 @@ class MqttEndpoint(Port):
         self.goodbye(silent, Ending.CONNECTION_LOST)
 
     def connection_lost(self) -> None:
+        if self._later:  # it has sent these before, a DISCONNECT perhaps
+            self._ended = True
+            return
         self.end(Ending.CONNECTION_LOST, publish_will=True)
 
     def fail(self, why: str, *, moved: bool = False) -> None:
@@ -378,6 +388,11 @@ class MqttEndpoint(Port):
         assert self.session is not None
         self.session.deliveries.acknowledge(ack)
         self.session.subscriptions.finishing.check()
+
+
+def _nothing() -> LongWork:
+    """Do nothing: the work is what follows."""
+    yield from ()
 
 
 #: What handles the packets common to both sides.

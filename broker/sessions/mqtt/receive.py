@@ -29,6 +29,10 @@ from protocols.mqtt.packets import Ack, Begun, Part, Publish
 #: The packets that acknowledge messages, by QoS.
 _ANSWERS: Final = (PacketType.PUBACK, PacketType.PUBACK, PacketType.PUBREC)
 
+#: What it costs to publish a run of messages, and to retain each, in microseconds of the tick's budget.
+RUN_COST: Final = 60
+RETAIN_COST: Final = 100
+
 #: Why a connection is not read.
 _FULL: Final = "full"
 
@@ -62,6 +66,7 @@ class Receiver:
 
     def publish(self, run: Publish) -> None:
         """Publish a run of messages in memory.  Raises MqttError."""
+        self._engine.ticks.spend(RETAIN_COST * len(run.topics) if run.retain else RUN_COST)
         self._take(run, run.payloads, self._refusals(run, map(len, run.payloads)))
         if self._held is not None:
             self._messages += len(run.payloads)

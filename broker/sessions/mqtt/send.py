@@ -27,6 +27,9 @@ from protocols.mqtt.packets import Ack
 
 _ID: Final = attrgetter("id")
 
+#: What it costs to send a run of messages and to journal its packet identifiers, in microseconds of the tick's budget.
+RUN_COST: Final = 60
+
 #: How many times larger than in memory a message may become as a packet of another protocol's message.
 _INFLATION_MAX: Final = 8
 
@@ -50,6 +53,7 @@ class Sender:
         done = 0
         for run in port.renderer.runs(subscription, messages, self._engine.now, mixing=port.codec.mixing):
             head, count, payloads = run.head, len(run.messages), run.payloads
+            self._engine.ticks.spend(RUN_COST)
             if head is None:
                 assert run.why is not None
                 for message in run.messages:

@@ -9,13 +9,15 @@ import pytest
 
 from broker.engine.client_sessions.client import DUE_COST
 from broker.engine.client_sessions.sessions import StoredSession
+from broker.engine.delivery import dispatch
 from broker.engine.model.permissions import Permission
 from broker.engine.queues.steps import BUDGET, BUDGET_MIN
+from broker.sessions.mqtt import receive, send
 from broker.sessions.mqtt.subscribe import SUBSCRIBE_COST, UNSUBSCRIBE_COST
 from broker.sessions.tick import ENDING_COST, Tick
 from protocols.mqtt.codes import V5, V31, V311, PacketType
 from protocols.mqtt.encode import PublishHead, encode
-from protocols.mqtt.packets import Suback, Subscribe, Unsuback, Unsubscribe, Will
+from protocols.mqtt.packets import Disconnect, Suback, Subscribe, Unsuback, Unsubscribe, Will
 from protocols.mqtt.properties import (
     MAXIMUM_PACKET_SIZE,
     MESSAGE_EXPIRY_INTERVAL,
@@ -785,3 +787,51 @@ def test_a_client_that_hangs_up_while_it_subscribes_has_what_was_made(sim: SimWo
     session = sim.broker.accepting.mqtt_sessions.get("c")
     assert session is not None
     assert len(session.subscriptions) == made
+
+
+@pytest.mark.parametrize(("retain", "cost"), [(False, receive.RUN_COST), (True, receive.RETAIN_COST)])
+def test_many_publications_of_a_read_are_published_in_steps_in_their_order(
+    sim: SimWorld, monkeypatch: pytest.MonkeyPatch, retain: bool, cost: int
+) -> None:
+    watcher = sim.subscriber("watcher", "#", qos=1)
+    client = sim.connect("p")
+    traffic = sim.broker.accepting.mqtt_sessions.traffic
+    falls = most_in_a_tick(sim, monkeypatch, lambda: -traffic.received)
+    for n in range(500):
+        # A run has one QoS: each packet is a run of its own.
+        client.codec.send_publish(PublishHead(V5, f"t/{n}", qos=n % 2, retain=retain), [b"%d" % n], [n + 1] * (n % 2))
+    client.settle()
+    assert watcher.payloads() == [b"%d" % n for n in range(500)]
+    assert [id for id, _ in client.replies(P.PUBACK)] == list(range(2, 502, 2))
+    assert max(falls) <= (BUDGET + BUDGET_MIN) // cost + 1
+
+
+@pytest.mark.parametrize("said", [True, False])
+def test_a_client_that_hangs_up_has_everything_published_that_it_sent_before(sim: SimWorld, said: bool) -> None:
+    """Its DISCONNECT counts, too: the will is not published."""
+    watcher = sim.subscriber("watcher", "#")
+    client = sim.connect("p", will=Will("t", b"will", 0, False))
+    for n in range(500):
+        client.codec.send_publish(PublishHead(V5, "t", retain=bool(n % 2)), [b"%d" % n], [])
+    if said:
+        client.codec.send(Disconnect())
+    with sim.broker.turn():
+        wire = carrier(client)
+        wire.session.receive_data(client.codec.data_to_send())
+        wire.abort()
+    sim.broker.run()
+    assert watcher.payloads() == [b"%d" % n for n in range(500)] + [b"will"] * (not said)
+    assert [each.remote for each in sim.broker.engine.connections.by_id.values()] == [carrier(watcher).remote]
+
+
+def test_a_backlog_of_many_topics_is_delivered_in_steps(sim: SimWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    sim.subscriber("away", "#", qos=1, expiry=60).drop()
+    sender = sim.connect("p")
+    for n in range(500):
+        sender.publish(f"t/{n}", b"%d" % n, qos=1)
+    [queue] = [each for each in sim.broker.engine.queues.values() if each.name == "away.#"]
+    falls = most_in_a_tick(sim, monkeypatch, lambda: len(queue.backlog))
+    client = sim.connect("away", clean=False, expiry=60)  # with topic aliases: it gets packets one by one
+    assert client.payloads() == [b"%d" % n for n in range(500)]
+    assert sum(falls) == 500
+    assert max(falls) <= BUDGET // send.RUN_COST + dispatch.RUN_PART
