@@ -1,8 +1,8 @@
 """The HTTP acceptor: uvicorn on the broker's own event loop, without its signal handlers and its command line.
 
 Limits for a peer: the size of a header, the time for one request, and the number of connections, where those that have
-logged in take precedence (`connection_slots`).  Over TLS a socket is counted before its handshake, which uses the
-certificate of that moment, as on every acceptor.
+logged in take precedence (`connection_slots`).  A socket takes its place before anything is made for it; over TLS
+that is before its handshake, which uses the certificate of that moment, as on every acceptor.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ BACKLOG: Final = 128
 STOP_SECONDS_MAX: Final = 2
 
 
-class _Handshake:
-    """A socket in its TLS handshake."""
+class _Socket:
+    """An accepted socket that is about to become a connection, over TLS in its handshake."""
 
     def __init__(self, client: socket.socket, address: object) -> None:
         self.known = False
@@ -83,7 +83,7 @@ class _Handshake:
         self.task: asyncio.Task[None] | None = None
 
     def ended(self) -> None:
-        """Close the socket unless the handshake took it over."""
+        """Close the socket unless it was taken over."""
         if not self.begun:
             self.client.close()
 
@@ -179,7 +179,7 @@ class _Connection(H11Protocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.handshake: _Handshake | None = None
+        self.socket: _Socket | None = None
         self._spoken_to = False
         self._completed = False
         self._answered = False  # the refusal has been written
@@ -212,16 +212,20 @@ class _Connection(H11Protocol):
             self._peer = Peer(f"{host}:{port}", host, self.scheme == "https", subject)
         self._caller = Caller(self._peer)
         self.app_state = {**self.app_state, CALLER: self._caller}
-        if self.handshake is not None:
-            self.slots.release(self.handshake)  # this connection takes its place
-            self.reserved.release(self.handshake)
-        if self.slots.acquire(self, self.refused):
+        if self.socket is not None:
+            self.slots.release(self.socket)  # this connection takes its place
+            self.reserved.release(self.socket)
+        if self.slots.acquire(self, self._refused):
             self._check = self.loop.call_later(self.seconds_max, self._check_progress)
         elif self.reserved.acquire(self):
             self.app = _Reserved(self.app, self.token)
             self._check = self.loop.call_later(FIRST_REQUEST_SECONDS_MAX, self._check_progress)
         else:
             transport.abort()
+
+    def _refused(self, slot: Slot) -> None:
+        if slot is not self:  # that was told of its socket
+            self.refused(slot)
 
     def data_received(self, data: bytes) -> None:
         if self._discarded is not None:
@@ -387,54 +391,44 @@ class HttpServer:
         return bound
 
     def _accept(self, client: socket.socket, address: object) -> None:
-        """Begin a connection, or its TLS handshake."""
-        if self._context is None:
-            task = supervised("accept", self._plain(client))
-            self._begun.add(task)
-            task.add_done_callback(self._begun.discard)
-            return
-        handshake = _Handshake(client, address)
-        if not self._slots.acquire(handshake, self._on_refused) and not self._reserved.acquire(handshake):
+        """Give an accepted socket a place, and begin its connection or its TLS handshake; or close it."""
+        accepted = _Socket(client, address)
+        if not self._slots.acquire(accepted, self._on_refused) and not self._reserved.acquire(accepted):
             client.close()
             return
-        handshake.task = supervised(f"handshake with {handshake.remote}", self._secured(handshake))
-        self._begun.add(handshake.task)
-        handshake.task.add_done_callback(self._begun.discard)
-        handshake.task.add_done_callback(lambda _: handshake.ended())
+        accepted.task = supervised(f"accept {accepted.remote}", self._connect(accepted))
+        self._begun.add(accepted.task)
+        accepted.task.add_done_callback(self._begun.discard)
+        accepted.task.add_done_callback(lambda _: accepted.ended())
 
-    def _connection(self) -> _Connection:
+    def _connection(self, accepted: _Socket) -> _Connection:
         server = self._server
         assert server is not None, "sockets are accepted once it has started"
         made: _Connection = self._protocol(
             config=server.config, server_state=server.server_state, app_state=server.lifespan.state
         )
+        made.socket = accepted
         return made
 
-    async def _plain(self, client: socket.socket) -> None:
+    async def _connect(self, accepted: _Socket) -> None:
+        connection = partial(self._connection, accepted)
+        accepted.begun = True
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(self._connection, client)
-        except OSError as error:
-            client.close()
-            self._report("connection.unaccepted", acceptor=self._name, error=error.strerror or str(error))
-
-    async def _secured(self, handshake: _Handshake) -> None:
-        context = self._context
-        assert context is not None
-
-        def connection() -> _Connection:
-            secured = self._connection()
-            secured.handshake = handshake
-            return secured
-
-        def failed(reason: str) -> None:
-            self._report("tls.failed", acceptor=self._name, remote=handshake.remote, reason=reason)
-
-        handshake.begun = True
-        try:
-            await shake(handshake.client, context(), connection, seconds=HANDSHAKE_SECONDS_MAX, failed=failed)
+            if self._context is None:
+                await asyncio.get_running_loop().connect_accepted_socket(connection, accepted.client)
+            else:
+                failed = partial(self._on_failed, accepted)
+                await shake(accepted.client, self._context(), connection, seconds=HANDSHAKE_SECONDS_MAX, failed=failed)
+        except OSError as error:  # as without memory
+            accepted.client.close()
+            if self._sockets is not None:
+                self._sockets.unaccepted(error)
         finally:
-            self._slots.release(handshake)
-            self._reserved.release(handshake)
+            self._slots.release(accepted)
+            self._reserved.release(accepted)
+
+    def _on_failed(self, accepted: _Socket, reason: str) -> None:
+        self._report("tls.failed", acceptor=self._name, remote=accepted.remote, reason=reason)
 
     def _refuse_token(self, peer: Peer, text: bytes, then: Callable[[object], None]) -> bool:
         if self._standby is not None:  # no client logs in to a standby

@@ -1,7 +1,7 @@
 """Listening sockets, of all acceptors: each socket is accepted here, whatever is spoken on it.
 
 The event loop's own server would close a listening socket for good at the first error of the system.  Here an error is
-reported, and accepting goes on a moment later: ending connections free descriptors.
+reported, once an episode, and accepting goes on a moment later: ending connections free descriptors.
 """
 
 from __future__ import annotations
@@ -21,8 +21,22 @@ RETRY_SECONDS: Final = 0.2
 #: Sockets accepted before others are served: each may need a descriptor beyond the limit for a moment.
 ACCEPTED_AT_ONCE: Final = 2
 
-#: Errors of the peer's side: it has already disconnected.
-_OF_THE_PEER: Final = frozenset({errno.ECONNABORTED, errno.EPROTO, errno.EPERM})
+#: An error that has not occurred for so many seconds is reported again: until then it is the same episode.
+QUIET_SECONDS: Final = 10.0
+
+#: Errors of one connection, which is gone: its peer has disconnected, the network lost it, or a firewall refused it.
+_OF_THE_PEER: Final = frozenset(
+    {
+        errno.ECONNABORTED,
+        errno.ECONNRESET,
+        errno.EHOSTUNREACH,
+        errno.ENETDOWN,
+        errno.ENETUNREACH,
+        errno.EPERM,
+        errno.EPROTO,
+        errno.ETIMEDOUT,
+    }
+)
 
 
 class ListeningSockets:
@@ -37,6 +51,7 @@ class ListeningSockets:
         self._report = report
         self._sockets: list[socket.socket] = []
         self._loop = asyncio.get_running_loop()
+        self._failed_at: dict[str, float] = {}  # the last time of each error
 
     async def open(self, host: str, port: int, backlog: int) -> list[tuple[str, int]]:
         """Bind, and return the addresses; `serve` begins to accept.  Raises OSError."""
@@ -59,11 +74,20 @@ class ListeningSockets:
             except OSError as error:
                 if error.errno in _OF_THE_PEER:
                     continue
-                self._report("connection.unaccepted", acceptor=self._name, error=error.strerror or str(error))
+                self.unaccepted(error)
                 self._loop.remove_reader(listening)
                 self._loop.call_later(RETRY_SECONDS, self._resume, listening)
                 return
             self._take(client, address)
+
+    def unaccepted(self, error: OSError) -> None:
+        """Report what the system could not do for a connection, unless it has just been reported."""
+        found = error.strerror or str(error)
+        now = self._loop.time()
+        before = self._failed_at.get(found)
+        self._failed_at[found] = now
+        if before is None or now - before > QUIET_SECONDS:
+            self._report("connection.unaccepted", acceptor=self._name, error=found)
 
     def _take(self, client: socket.socket, address: object) -> None:
         try:

@@ -110,7 +110,8 @@ class Listener(Origin):
         except OSError as error:  # as without memory; usually the peer has already disconnected
             client.close()
             self._release(connection)
-            self.report("connection.unaccepted", acceptor=self.name, error=error.strerror or str(error))
+            if self._sockets is not None:
+                self._sockets.unaccepted(error)
 
     def _handshake_failed(self, handshake: Handshake, reason: str) -> None:
         self.report("tls.failed", acceptor=self.name, remote=handshake.remote, reason=reason)

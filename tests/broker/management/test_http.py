@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -258,6 +259,24 @@ async def test_a_call_without_a_login_is_refused_before_the_framework(broker: Te
     assert len(broker.reported("management.denied")) == 2
     for path in ("/api/v1/docs", "/api/v1/openapi.json"):
         assert (await client.call("GET", path, token=None)).status == 200
+
+
+async def test_what_the_system_cannot_do_for_sockets_is_told_once(
+    broker: TestBroker, connect: Callable[[], Awaitable[Stream]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each costs its peer only, and leaves no place taken."""
+    loop = asyncio.get_running_loop()
+
+    async def fails(*_: object, **__: object) -> NoReturn:
+        raise OSError(errno.ENOMEM, "planted")
+
+    with monkeypatch.context() as planted:
+        planted.setattr(loop, "connect_accepted_socket", fails, raising=False)
+        for _ in range(5):
+            assert await is_cut(await connect())
+    assert broker.reported("connection.unaccepted") == [{"acceptor": "http", "error": "planted"}]
+    assert broker.reported("connection.refused") == []
+    assert b"200" in await say(await connect(), b"/livez")
 
 
 async def test_a_displaced_connection_is_reported(broker: TestBroker, connect: Callable[[], Awaitable[Stream]]) -> None:
