@@ -374,7 +374,7 @@ class Room:
         address.size_messages -= count
         if not address.size_messages:
             self.departed.pop(name, None)
-        if self.blocking:
+        if self.blocking and not (self.usage.disk.full or self.usage.memory_full):
             self.wake()
 
     def recharge(self, message: Message, before: str, after: str) -> None:
@@ -435,9 +435,11 @@ class Room:
         self.usage.disk.waiting.pop(producer, None)
 
     def wake(self) -> None:
-        """Let producers continue whose addresses have room again, now that messages have left them or the memory."""
-        if self.usage.disk.full or self.usage.memory_full:
-            return
+        """Let producers continue whose addresses no longer stop them.
+
+        Messages may have left, but the settings or queues of an address may also have changed: then it may page, drop
+        or refuse, although memory or disk are full.
+        """
         waiting: dict[Producer, None] = {}
         for address in [a for a in self.blocking if self.admit(a, 0, 0) is not Admission.BLOCK]:
             del self.blocking[address]
@@ -452,7 +454,9 @@ class Room:
         self._continue(waiting)
 
     def _continue(self, waiting: dict[Producer, None]) -> None:
-        """Unblock these producers, except those that also wait for another address."""
+        """Unblock these producers, except those that also wait for another address or for the disk."""
+        if self.usage.disk.full:
+            waiting = {producer: None for producer in waiting if producer not in self.usage.disk.waiting}
         for address in self.blocking:
             for producer in waiting.keys() & address.blocked.keys():
                 del waiting[producer]

@@ -63,6 +63,7 @@ def become(state: State, queue: Queue, attributes: QueueAttributes) -> bool:
     _define(state, queue)
     if attributes.purge_on_no_consumers:
         consumer_lifecycle.on_detach(state, queue)
+    state.room.wake()  # a queue that could not page may now be able to
     return True
 
 

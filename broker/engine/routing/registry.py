@@ -228,6 +228,7 @@ def unbind(state: State, queue: Queue) -> None:
         address.unbound_since = state.now
         _watch(state, address)
     state.bindings.unbind(queue)
+    state.room.wake()  # it may have been the one that could not page
     state.quotas.remove(queue.creator)
     if queue.durable:
         state.journal.undefine(queue.id, record.queue_deleted(queue.id, {"name": queue.name}))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from broker.engine.model.message import RoutingType, size_of
-from broker.engine.model.settings import AddressSettings
+from broker.engine.model.settings import AddressFullPolicy, AddressSettings, as_mapping
+from broker.engine.model.settings_match import SettingsTable
 from broker.engine.queues.address import Address
 from broker.engine.queues.room import Admission, is_full
+from broker.engine.routing import registry
 from tests.broker.engine.engine_harness import Bench, Producing
 from tests.broker.engine.queues.parts import message
 
@@ -91,3 +95,68 @@ def test_a_limit_counts_the_messages_before() -> None:
     assert [room.admit(address, count, 0) for count in (0, 1, 2)] == [Admission.OK, Admission.OK, Admission.FAIL]
     assert room.fitting(address, [message(n) for n in range(5)]) == 2
     assert room.admit_whole(address, [message(n) for n in range(5)]) is Admission.OK, "it begins below the limit"
+
+
+def stopped(bench: Bench) -> Producing:
+    """A producer that the address has stopped."""
+    producer = Producing()
+    producer.blocked = bench.enter()._state.room.wait(bench.engine.addresses[ADDRESS], producer)
+    bench.run()
+    assert producer.blocked
+    return producer
+
+
+def use(bench: Bench, policy: str) -> None:
+    """Give the address another policy while the broker runs."""
+    settings = bench.engine.addresses[ADDRESS].settings
+    table = SettingsTable([], as_mapping(replace(settings, address_full_policy=AddressFullPolicy[policy])))
+    registry.change_settings(bench.enter()._state, table)
+    bench.run()
+
+
+@pytest.mark.parametrize("policy", ["PAGE", "FAIL", "DROP"])
+def test_another_policy_lets_producers_go_on_although_memory_stays_full(policy: str) -> None:
+    bench = filled("the broker's memory", "BLOCK")
+    producer = stopped(bench)
+    use(bench, policy)
+    assert not producer.blocked
+
+
+@pytest.mark.parametrize(("policy", "goes_on"), [("PAGE", False), ("FAIL", True), ("DROP", True)])
+def test_another_policy_lets_producers_go_on_although_the_disk_stays_full(policy: str, goes_on: bool) -> None:
+    bench = filled("the disk", "BLOCK")
+    producer = stopped(bench)
+    use(bench, policy)
+    assert producer.blocked is not goes_on
+
+
+def test_a_producer_that_waits_for_the_disk_as_well_goes_on_once_it_has_room() -> None:
+    bench = filled("the disk", "BLOCK")
+    producer = stopped(bench)
+    assert bench.enter()._state.room.wait(None, producer)
+    use(bench, "FAIL")
+    assert producer.blocked
+    bench.engine.usage.disk.full = False
+    bench.enter()._state.room.wake_for_disk()
+    bench.run()
+    assert not producer.blocked
+
+
+@pytest.mark.parametrize("full", ["the address", "the broker's memory"])
+def test_producers_go_on_when_the_queue_that_cannot_page_becomes_one_that_can(full: str) -> None:
+    bench = filled(full, "PAGE")
+    bench.change(ADDRESS, non_destructive=True)
+    producer = stopped(bench)
+    bench.change(ADDRESS, non_destructive=False)
+    assert not producer.blocked
+
+
+@pytest.mark.parametrize("full", ["the address", "the broker's memory"])
+def test_producers_go_on_when_the_queue_that_cannot_page_is_deleted(full: str) -> None:
+    bench = filled(full, "PAGE")
+    state = bench.enter()._state
+    registry.create_queue(state, bench.engine.addresses[ADDRESS], "kept", RoutingType.ANYCAST, durable=True)
+    bench.change("kept", non_destructive=True)
+    producer = stopped(bench)
+    bench.delete("kept")
+    assert not producer.blocked
