@@ -184,14 +184,23 @@ def _has_recovered(address: Address) -> bool:
     )
 
 
+def _on_disk(address: Address) -> tuple[int, int]:
+    """The messages and bytes that count against its page limits: on disk only, or on their way there."""
+    messages, nbytes = address.paged_messages, address.paged_bytes
+    for queue in address.queues:
+        for landing in queue.tail.landing if queue.tail is not None else ():
+            messages += len(landing.messages)
+            nbytes += sum(landing.sizes) if landing.sizes else size_of(landing.messages)
+    return messages, nbytes
+
+
 def _pages_full(address: Address) -> bool:
     """Whether its queues have reached its page limits on disk, unless page-full-policy is OFF."""
     settings = address.settings
     if settings.page_full_policy is PageFullPolicy.OFF:
         return False
-    return (0 <= settings.page_limit_bytes <= address.paged_bytes) or (
-        0 <= settings.page_limit_messages <= address.paged_messages
-    )
+    messages, nbytes = _on_disk(address)
+    return 0 <= settings.page_limit_bytes <= nbytes or 0 <= settings.page_limit_messages <= messages
 
 
 def _stuck_queue(targets: Targets) -> Queue | None:
@@ -333,7 +342,8 @@ class Room:
     def refusal(self, address: Address) -> AddressFull:
         """The error for messages that an address refuses."""
         if address.settings.address_full_policy is _PAGE and _pages_full(address):
-            waiting = f"{counted(address.paged_messages, 'message')} of {counted(address.paged_bytes, 'byte')}"
+            messages, nbytes = _on_disk(address)
+            waiting = f"{counted(messages, 'message')} of {counted(nbytes, 'byte')}"
             return AddressFull(f"address {address.name} is full: {waiting} wait on disk")
         if self.usage.disk.full and not is_full(address):
             return AddressFull(f"address {address.name} takes no messages: {self.usage.disk.unmet}")

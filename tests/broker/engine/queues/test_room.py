@@ -160,3 +160,14 @@ def test_producers_go_on_when_the_queue_that_cannot_page_is_deleted(full: str) -
     producer = stopped(bench)
     bench.delete("kept")
     assert not producer.blocked
+
+
+@pytest.mark.parametrize("limit", ["page-limit-messages", "page-limit-bytes"])
+@pytest.mark.parametrize("policy", ["FAIL", "DROP"])
+def test_what_is_on_its_way_to_disk_counts_towards_the_page_limits(limit: str, policy: str) -> None:
+    settings = {"match": ADDRESS, "max-size-messages": 0, limit: 3, "page-full-policy": policy}
+    bench = Bench(settings, lazy_disk=True)
+    bench.sent(ADDRESS, b"1", b"2", b"3")
+    address, room = bench.engine.addresses[ADDRESS], bench.enter()._state.room
+    assert address.paged_messages == 0, "the disk has not confirmed them"
+    assert room.admit(address, 0, 0).name == policy
