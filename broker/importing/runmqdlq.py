@@ -52,13 +52,14 @@ def translate(data: bytes, report: Report) -> str:
     """The rules as the text of a TOML file.  Raises InvalidFile."""
     control, entries = read_table(data)
     everywhere = _control(control, report)
+    own = control.get("INPUTQM").strip() if control is not None else ""
     rules: dict[str, Fields] = {}
     places: dict[str, Place] = {}
     missing: Entry | None = None  # an omitted rule, whose messages reach those after it
     for entry in entries:
         name = f"line-{entry.line}"
         try:
-            rule = _rule(entry, report, missing)
+            rule = _rule(entry, report, missing, own)
         except _LeftOutError as left:
             why = f"{left.given.keyword}({left.given.value}): {left}"
             report.left(_whole(entry), f"the rule is left out: {why}")
@@ -130,14 +131,14 @@ class _LeftOutError(Exception):
         self.idle = idle
 
 
-def _rule(entry: Entry, report: Report, missing: Entry | None) -> Fields:
+def _rule(entry: Entry, report: Report, missing: Entry | None, own: str) -> Fields:
     """The rule without its name; each keyword is reported.  Raises _LeftOutError, InvalidFile."""
     found: list[tuple[Place, Outcome, str, str]] = []
 
     def tell(given: Given, outcome: Outcome, setting: str = "", why: str = "") -> None:
         found.append((_place(given), outcome, _key(entry, setting) if setting else "", why))
 
-    fields = _action(entry, tell)
+    fields = _action(entry, tell, own)
     selectors = [text for given in entry.given.values() if (text := _condition(given, fields, tell))]
     if fields["action"] == "discard" and missing is not None:
         fields["action"] = "leave"
@@ -153,7 +154,7 @@ def _rule(entry: Entry, report: Report, missing: Entry | None) -> Fields:
 Tell = Callable[..., None]
 
 
-def _action(entry: Entry, tell: Tell) -> Fields:
+def _action(entry: Entry, tell: Tell, own: str) -> Fields:
     action = entry.given["ACTION"]
     fields: Fields
     if action.value in ("DISCARD", "IGNORE"):
@@ -163,18 +164,18 @@ def _action(entry: Entry, tell: Tell) -> Fields:
         fields = {"action": "retry"}
         tell(action, Outcome.TAKEN, "action")
     elif action.value == "FWD":
-        fields = _forward(entry, tell)
+        fields = _forward(entry, tell, own)
     else:
         raise InvalidFile(f"line {action.line}: ACTION is DISCARD, IGNORE, RETRY or FWD, not {action.value}")
     _details(entry, fields, tell)
     return fields
 
 
-def _forward(entry: Entry, tell: Tell) -> Fields:
+def _forward(entry: Entry, tell: Tell, own: str) -> Fields:
     action, target, manager = entry.given["ACTION"], entry.given.get("FWDQ"), entry.given.get("FWDQM")
     if target is None:
         raise InvalidFile(f"line {action.line}: ACTION(FWD) needs FWDQ")
-    if manager is not None and manager.value.strip() not in ("", "&DESTQM"):
+    if manager is not None and manager.value.strip() not in ("", "&DESTQM", own):
         raise _LeftOutError(manager, _ONE_BROKER)
     if target.value == "&REPLYQ":
         raise _LeftOutError(target, "a rule moves to one address or queue, not to one that each message names")

@@ -107,6 +107,7 @@ def test_size_and_encoding_at_their_limits(tmp_path: Path) -> None:
         ("INPUTQ('my.dlq') INPUTQM(QM1) WAIT(NO)\nACTION(IGNORE)", {"action": "leave", "queue": "my.dlq"}),
         ("ACTION(FWD) FWDQ(X) RETRY(3) HEADER(NO)", {"action": "move", "to": "X"}),
         ("ACTION(FWD) FWDQ(&DESTQ) FWDQM(' ')", {"action": "retry", "at-most": 1}),
+        ("INPUTQM(QM1)\nACTION(FWD) FWDQ(X) FWDQM(QM1)", {"action": "move", "to": "X"}),
         ("ACTION(FWD) FWDQ(X) FWDQM('')", {"action": "move", "to": "X"}),
         ("REASON(MQRC_Q_FULL) ACTION(IGNORE)", {"action": "leave", "reasons": ["queue-full"]}),
         ("REASON(2053) ACTION(IGNORE)", {"action": "leave", "reasons": ["queue-full"]}),
