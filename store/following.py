@@ -25,7 +25,7 @@ from store.files import Files, write_all
 from store.log import FileLog, Place
 from store.recovery import Recovery, State, Verdict, check_follows, ends_closed
 from store.segment import BadHeader, EntryHead, decode_header, read_entry, scan
-from store.segment_directory import SegmentDirectory, Source, raw_records
+from store.segment_directory import SegmentDirectory, Source
 
 #: The end of a log that has no segment yet.
 NEW: Final = Place(0, 0)
@@ -306,17 +306,16 @@ class Following(Recovery):
                 if following > number:
                     number, behind = following, None
                     self.segments.append(number)
-                segment = self._read(number)
+                segment = self._read(number, behind)  # what was read before is not looked at again
                 self.broker_id = segment.header.broker_id
                 if behind is None:
                     first = segment.header.first_position
                     if previous and first > position:
                         raise FileNotFoundError(ENOENT, "what comes before it went before it was read", segment.path)
                     check_follows(segment.path, number, first, previous, position)
-                found = scan(segment.data, segment.header, behind)
-                if found.damage:
-                    raise Corrupt(segment.path, found.end, found.damage)
-                yield from raw_records(segment.path, number, segment.data, found)
+                segment.check_undamaged()
+                found = segment.found
+                yield from segment.records()
                 self.ends[number], self.sizes[number] = found.position, found.end
                 if found.entries:
                     behind = found.entries[-1]

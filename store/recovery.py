@@ -107,8 +107,8 @@ class Recovery:
         self.segments = sorted(needed)
         self.leftovers = [n for n in present if n not in needed]
 
-    def _read(self, number: int) -> Segment:
-        segment = read_segment(self._source, number)
+    def _read(self, number: int, behind: EntryHead | None = None) -> Segment:
+        segment = read_segment(self._source, number, behind)
         if self.broker_id and segment.header.broker_id != self.broker_id:
             raise Corrupt(segment.path, 0, "the segment belongs to another broker")
         return segment

@@ -21,6 +21,7 @@ from store.record import HEAD, LARGE_VERSION
 from store.segment import (
     ENTRY_HEADER_BYTES,
     BadHeader,
+    EntryHead,
     NewerHeader,
     Scan,
     SegmentHeader,
@@ -111,18 +112,21 @@ class Segment:
             raise Corrupt(self.path, self.found.end, self.found.damage)
 
 
-def open_segment(path: str, number: int, data: bytes) -> Segment:
-    """The segment with these bytes.  Raises Corrupt, NewerFormat if its header is unreadable or another segment's."""
+def open_segment(path: str, number: int, data: bytes, behind: EntryHead | None = None) -> Segment:
+    """The segment with these bytes, with its entries, or those `behind` one.
+
+    Raises Corrupt, NewerFormat if its header is unreadable or another segment's.
+    """
     try:
         header = header_of(number, data)
     except BadHeader as bad:
         raise unreadable(path, bad) from bad
-    return Segment(path, number, data, header, scan(data, header))
+    return Segment(path, number, data, header, scan(data, header, behind))
 
 
-def read_segment(source: Source, number: int) -> Segment:
-    """A segment of a source.  Raises the errors of `open_segment` and of the source."""
-    return open_segment(source.path(number), number, source.read(number))
+def read_segment(source: Source, number: int, behind: EntryHead | None = None) -> Segment:
+    """A segment of a source; see `open_segment`.  Raises its errors and those of the source."""
+    return open_segment(source.path(number), number, source.read(number), behind)
 
 
 def unreadable(path: str, bad: BadHeader) -> Corrupt:

@@ -85,3 +85,16 @@ def test_counting_refuses_what_reading_refuses(byte: int, value: int) -> None:
     with pytest.raises(Corrupt) as counted:
         segment.count_types()
     assert (counted.value.offset, counted.value.what) == (read.value.offset, read.value.what)
+
+
+def test_what_is_behind_an_entry_is_read_alone() -> None:
+    """A standby reads a growing segment again and again: the entries from before are not looked at."""
+    one, two = record.removed(1, 1, [5]), record.removed(1, 1, [6])
+    first = open_segment("p", 3, made([one], number=3, first=7))
+    entry = first.found.entries[-1]
+    grown = bytearray(made([one], [two], [CLOSED], number=3, first=7))
+    grown[entry.end - 1] ^= 1
+    segment = open_segment("p", 3, bytes(grown), entry)
+    assert [raw[1:4:2] for raw in segment.records()] == [(8, RecordType.REMOVED), (9, RecordType.CLOSED)]
+    segment.check_undamaged()
+    assert open_segment("p", 3, bytes(grown)).found.entries == [], "which looks at all"
