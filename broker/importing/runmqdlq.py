@@ -45,6 +45,9 @@ _ABSENT: Final = {
     "REPLYQ": "selectors cannot refer to the reply destination",
     "REPLYQM": _ONE_BROKER,
 }
+_WILDCARDS: Final = frozenset("*?")
+_USER_CHARS: Final = 12
+"""Characters of a user's name in MQ's header of a message; it cuts off the rest."""
 _FIRST_ATTEMPT: Final = "the first attempt is made after this time, not at once"
 
 
@@ -252,23 +255,32 @@ def _reason(given: Given) -> str:
 
 
 def _name(given: Given, value: str, fields: Fields, tell: Tell) -> str:
-    """A name as its setting; an MQ pattern, which does not work by words, as a selector."""
-    setting, header = {
-        "DESTQ": ("origin-address", "_AMQ_ORIG_ADDRESS"),
-        "USERID": ("user", "_AMQ_DL_ORIG_USER"),
-    }[given.keyword]
+    """A name as a setting or a selector; an MQ pattern, which does not work by words, as a selector."""
     if not value:
         raise _LeftOutError(given, "every message has a value")
-    if not set(value) & set("*?#"):
-        fields[setting] = value
-        tell(given, Outcome.TAKEN, setting)
+    if given.keyword == "DESTQ":
+        why = "the address where it died, or, on a link, the address there"
+        tell(given, Outcome.TAKEN, "selector", why)
+        return f"({_like('_AMQ_ORIG_ADDRESS', value)} OR {_like('_AMQ_DL_REMOTE_ADDRESS', value)})"
+    if not set(value) & _WILDCARDS and len(value) != _USER_CHARS:
+        fields["user"] = value
+        tell(given, Outcome.TAKEN, "user")
         return ""
+    cut = len(value) == _USER_CHARS and "*" not in value
+    why = f"MQ knows {_USER_CHARS} characters of a user's name: longer names match by their beginning" if cut else ""
+    tell(given, Outcome.CHANGED if cut else Outcome.TAKEN, "selector", why)
+    return _like("_AMQ_DL_ORIG_USER", value + "*" if cut else value)
+
+
+def _like(header: str, value: str) -> str:
+    """The selector by which a header is a name, or fits a pattern of MQ."""
     escaped = value.replace("'", "''")
+    if not set(value) & _WILDCARDS:
+        return f"{header} = '{escaped}'"
     for character in "\\%_":
         escaped = escaped.replace(character, f"\\{character}")
     pattern = escaped.replace("*", "%").replace("?", "_")
     escape = " ESCAPE '\\'" if "\\" in pattern else ""
-    tell(given, Outcome.TAKEN, "selector")
     return f"{header} LIKE '{pattern}'{escape}"
 
 

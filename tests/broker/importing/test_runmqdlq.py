@@ -13,6 +13,7 @@ from broker.importing.runmqdlq_table import RULES_BYTES_MAX, read_table
 from broker.reasons.ibm_mq import CODES
 from tests.broker.importing.harness import HERE, checked, imported
 
+TWELVE = "_AMQ_DL_ORIG_USER LIKE 'twelve\\_chars%' ESCAPE '\\'"
 EXAMPLE = (HERE / "qrule.rul").read_bytes()
 
 
@@ -116,12 +117,22 @@ def test_size_and_encoding_at_their_limits(tmp_path: Path) -> None:
         ("REASON(MQRC_Q_DELETED) ACTION(IGNORE)", {"action": "leave", "reasons": ["no-route"]}),
         (
             "DESTQ(ORDERS) USERID('shop') ACTION(IGNORE)",
-            {"action": "leave", "origin-address": "ORDERS", "user": "shop"},
+            {
+                "action": "leave",
+                "selector": "(_AMQ_ORIG_ADDRESS = 'ORDERS' OR _AMQ_DL_REMOTE_ADDRESS = 'ORDERS')",
+                "user": "shop",
+            },
         ),
         (
             "DESTQ('a_b%.*') ACTION(IGNORE)",
-            {"action": "leave", "selector": "_AMQ_ORIG_ADDRESS LIKE 'a\\_b\\%.%' ESCAPE '\\'"},
+            {
+                "action": "leave",
+                "selector": "(_AMQ_ORIG_ADDRESS LIKE 'a\\_b\\%.%' ESCAPE '\\'"
+                " OR _AMQ_DL_REMOTE_ADDRESS LIKE 'a\\_b\\%.%' ESCAPE '\\')",
+            },
         ),
+        ("USERID('elevenchars') ACTION(IGNORE)", {"action": "leave", "user": "elevenchars"}),
+        ("USERID('twelve_chars') ACTION(IGNORE)", {"action": "leave", "selector": TWELVE}),
         (
             "USERID('o''x??') PERSIST(0) ACTION(IGNORE)",
             {"action": "leave", "selector": "_AMQ_DL_ORIG_USER LIKE 'o''x__' AND AMQDurable = 'NON_DURABLE'"},
