@@ -56,6 +56,11 @@ def show(name: str, output: OutputFormat, **where: Any) -> None:
     header = {name.replace("_", " "): value for name, value in answer.items() if not isinstance(value, dict | list)}
     for names in ("routing_types", "queue_names", "divert_names"):
         header[names.replace("_", " ")] = ", ".join(answer[names])
+    if target := answer["remote_queue"]:
+        header["remote queue"] = f"{target['queue']} over the link {target['link']}"
+        header["transmission queue"] = target["transmission_queue"]
+    else:
+        del header["remote queue"]
     header |= {f"setting {name}": value for name, value in answer["settings"].items()}
     print_facts(header)
 

@@ -56,7 +56,8 @@ class AddressPages(Pages):
         """One address."""
         engine = self._desk.engine
         address = engine.operators.address(visit.text("name"))
-        context = {"address": address_shown(engine, address), "settings": self._settings(address)}
+        shown = address_shown(engine, self._desk.broker.links, address)
+        context = {"address": shown, "settings": self._settings(address)}
         return self._desk.page(visit, "address.html", context)
 
     def _settings(self, address: Address) -> list[tuple[str, object, str]]:

@@ -9,6 +9,8 @@ from pydantic import Field
 from broker.engine import Address, Engine, is_full
 from broker.management.models.base import Body, Next, RoutingTypeName, Shown, Total, model_of
 from broker.management.models.settings import Settings, settings_of
+from broker.sessions.links.links import Links
+from broker.sessions.links.model import Kind
 
 #: Queues of one address that are listed; more are only counted.
 QUEUES_SHOWN_MAX: Final = 1_000
@@ -31,6 +33,14 @@ class AddressCounts(Shown):
     dropped: int
 
 
+class RemoteQueue(Shown):
+    """What an address stands for, if it is a remote queue."""
+
+    link: str = Field(description="The link that its messages cross.")
+    transmission_queue: str = Field(description="The queue here where they wait for it.")
+    queue: str = Field(description="The queue on the other broker.")
+
+
 class AddressShown(AddressCounts):
     """An address in detail."""
 
@@ -39,6 +49,7 @@ class AddressShown(AddressCounts):
     stopped_producers: int = Field(description="Producers blocked until there is room.")
     queue_names: list[str] = Field(description=f"Its first {QUEUES_SHOWN_MAX} queues.")
     divert_names: list[str]
+    remote_queue: RemoteQueue | None = Field(description="Its target if it is a remote queue of a link; else null.")
     settings: Settings
 
 
@@ -92,7 +103,15 @@ def address_counts(address: Address) -> AddressCounts:
     return model_of(AddressCounts, address, **_counts(address))
 
 
-def address_shown(engine: Engine, address: Address) -> AddressShown:
+def _remote_queue(links: Links, name: str) -> RemoteQueue | None:
+    for link in links.by_name.values():
+        route = link.routes.get(name)
+        if route is not None and route.settings.kind is Kind.REMOTE_QUEUE:
+            return RemoteQueue(link=link.name, transmission_queue=route.settings.local, queue=route.settings.remote)
+    return None
+
+
+def address_shown(engine: Engine, links: Links, address: Address) -> AddressShown:
     """An address in detail."""
     extras = address.extras
     diverts = [] if extras is None else [*extras.exclusive, *extras.others]
@@ -104,5 +123,6 @@ def address_shown(engine: Engine, address: Address) -> AddressShown:
         stopped_producers=len(address.blocked),
         queue_names=[queue.name for queue in address.queues[:QUEUES_SHOWN_MAX]],
         divert_names=sorted(divert.name for divert in diverts),
+        remote_queue=_remote_queue(links, address.name),
         settings=settings_of(address.settings),
     )

@@ -96,7 +96,7 @@ class AddressCalls:
 
     async def show(self, name: Name) -> AddressShown:
         """One address."""
-        return address_shown(self._engine, self._engine.operators.address(name))
+        return address_shown(self._engine, self._broker.links, self._engine.operators.address(name))
 
     async def settings(self, name: Name) -> EffectiveSettings:
         """The settings that apply to an address, whether or not it exists, and the match that sets each."""
@@ -115,7 +115,7 @@ class AddressCalls:
         address = self._engine.operators.make_address(name, types)
         log_action(request, "address.made", address=address.name)
         await durable(self._engine)
-        return address_shown(self._engine, address)
+        return address_shown(self._engine, self._broker.links, address)
 
     async def change(self, request: Request, name: Name, body: AddressChange) -> AddressPaused:
         """Pause or resume all queues of an address; answered once that is on disk."""

@@ -13,6 +13,7 @@ from broker.engine.model.notes import NOTIFICATIONS
 from broker.engine.moves.transfer import MOVED_BYTES_MAX
 from broker.engine.queues.consumer import AckMode
 from broker.log_events import EVENTS
+from broker.sessions.links.links import Links
 from broker.sessions.links.model import Kind, LinkSettings, RouteSettings
 from tests.broker.management.harness import NOW, Client, Inbox, TestBroker
 from tests.broker.management.linked import Session, linked
@@ -259,3 +260,13 @@ async def test_who_listens_is_told_of_each_state(broker: TestBroker, session: Se
         ("invoices", "stopped"),
     ]
     assert {each["_AMQ_NotifTimestamp"] for each in told} == {broker.now}
+
+
+async def test_a_remote_queue_s_address_names_its_target(broker: TestBroker, client: Client) -> None:
+    target = RouteSettings("Q6_VER75", Kind.REMOTE_QUEUE, "outbox", "Q6")
+    broker.links = Links(broker.engine, [LinkSettings("qm2", ("amqp://qm2:5672",), (target,))])
+    for name in ("Q6_VER75", "outbox"):
+        broker.queue(name)
+    shown = await client.get("/api/v1/addresses/Q6_VER75")
+    assert shown["remote_queue"] == {"link": "qm2", "transmission_queue": "outbox", "queue": "Q6"}
+    assert (await client.get("/api/v1/addresses/outbox"))["remote_queue"] is None
