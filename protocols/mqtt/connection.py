@@ -45,6 +45,9 @@ from protocols.mqtt.streams import Source, Streams
 #: Packets that change the state of the connection, or may not be permitted in it.
 _SPEECH: Final = frozenset({PacketType.CONNECT, PacketType.CONNACK, PacketType.DISCONNECT, PacketType.AUTH})
 
+#: How many packets, or runs of them, are parsed at a time: all those of a read may take long.
+PACKETS_MAX: Final = 64
+
 
 class MqttConnection:
     """One connection, seen from `shared.role`.  `version` is that of its CONNECT, 0 before."""
@@ -113,7 +116,7 @@ class MqttConnection:
         self._reader.resume()
 
     def events(self) -> list[Packet]:
-        """Return the complete packets received since the last call; call again until there are none."""
+        """Return complete packets received since the last call, some at a time; call again until there are none."""
         packets: list[Packet] = []
         reader = self._reader
         if self.error is not None or not self._view.reads or not reader.begin():
@@ -125,6 +128,9 @@ class MqttConnection:
                     reader.trim()
                     break
                 packets.append(packet)
+                if len(packets) == PACKETS_MAX:
+                    reader.trim()
+                    break
             else:
                 if reader.ended:
                     reader.check_end()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocols.mqtt.codes import V5, V31, V311, PacketType, ReasonCode, Role
-from protocols.mqtt.connection import MqttConnection
+from protocols.mqtt.connection import PACKETS_MAX, MqttConnection
 from protocols.mqtt.encode import PublishHead, encode_acks
 from protocols.mqtt.errors import MqttError
 from protocols.mqtt.limits import Limits
@@ -283,3 +283,14 @@ def test_acknowledgements_cut_anywhere() -> None:
         connection = connected(V31)
         found = feed(connection, [raw[at : at + size] for at in range(0, len(raw), size)])
         assert [one for packet in found if isinstance(packet, Ack) for one in packet.packet_ids] == list(range(1, 40))
+
+
+def test_what_one_read_brings_is_parsed_some_packets_at_a_time() -> None:
+    connection = connected(V5)
+    connection.receive_data(b"\xc0\0" * 200 + b"\xc0")
+    connection.receive_eof()
+    lengths = []
+    while found := connection.events():
+        lengths.append(len(found))
+    assert lengths == [PACKETS_MAX, PACKETS_MAX, PACKETS_MAX, 200 - 3 * PACKETS_MAX]
+    assert connection.error is not None, "it has ended within a packet"
