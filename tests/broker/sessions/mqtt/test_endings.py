@@ -7,6 +7,7 @@ with QoS 1, one of the second with QoS 2, and another one is parked behind it.
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -133,3 +134,11 @@ def test_the_table_has_a_row_for_everything() -> None:
     every = [(kind.value, ending.value) for kind, ending in product(SubscriptionKind, Ending)]
     assert list(expected()) == every
     assert [(kind.value, ending.value) for kind, ending in IN_FLIGHT_OUTCOMES] == every
+
+
+def test_the_page_has_the_table() -> None:
+    """docs/mqtt.md, row by row."""
+    page = (Path(__file__).parents[4] / "docs" / "mqtt.md").read_text()
+    for ending in Ending:
+        cells = [", ".join(each.value for each in IN_FLIGHT_OUTCOMES[kind, ending]) for kind in SubscriptionKind]
+        assert f"| {ending.value} | {' | '.join(cells)} |\n" in page, ending
