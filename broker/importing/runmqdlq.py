@@ -1,8 +1,8 @@
 """A rules table of IBM MQ's runmqdlq as [[dead-letter-rules]].
 
 A rule is translated completely or not at all: without one of its conditions it would discard or move messages that it
-must not.  Conditions on fields of MQ's header that Bartleby's messages lack (program, format, message type, queue
-manager), reasons for which messages do not die here, and forwards to another queue manager have no counterpart.
+must not.  Conditions on fields of MQ's header that Bartleby's messages lack (format, message type, reply
+queue), reasons for which messages do not die here, and forwards to another queue manager have no counterpart.
 
 Messages that an omitted rule would have saved must not be discarded by a later one: such a rule is written with
 `leave`, and the report says so.
@@ -10,6 +10,7 @@ Messages that an omitted rule would have saved must not be discarded by a later 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -36,9 +37,7 @@ _PERSISTENCE: Final = {
 _ONE_BROKER: Final = "there are no queue managers: a rule applies to the queues of its own broker"
 _ABSENT: Final = {
     "APPLIDAT": "messages have no application identity data",
-    "APPLNAME": "the sending program is unknown: use a selector on _AMQ_DL_ORIG_CLIENT for its client id",
     "APPLTYPE": "the type of the sending program is unknown",
-    "DESTQM": _ONE_BROKER,
     "FEEDBACK": "messages have no feedback: use a selector on a property that the sender sets",
     "FORMAT": "messages have no MQ format: use a selector on a property that the sender sets",
     "MSGTYPE": "messages have no MQ type: use a selector on a property that the sender sets",
@@ -142,7 +141,7 @@ def _rule(entry: Entry, report: Report, missing: Entry | None, own: str) -> Fiel
         found.append((_place(given), outcome, _key(entry, setting) if setting else "", why))
 
     fields = _action(entry, tell, own)
-    selectors = [text for given in entry.given.values() if (text := _condition(given, fields, tell))]
+    selectors = [text for given in entry.given.values() if (text := _condition(given, fields, tell, own))]
     if fields["action"] == "discard" and missing is not None:
         fields["action"] = "leave"
         why = f"it might discard what the omitted rule of line {missing.line} saved: decide, and write discard"
@@ -225,10 +224,10 @@ def _details(entry: Entry, fields: Fields, tell: Tell) -> None:
 # -- its conditions ----------------------------------------------------------------------------------------------------
 
 
-def _condition(given: Given, fields: Fields, tell: Tell) -> str:
+def _condition(given: Given, fields: Fields, tell: Tell, own: str) -> str:
     """Put a condition, or return it as a selector; empty for none.  Raises _LeftOutError."""
     value = given.value.rstrip()
-    if given.keyword in ("REASON", "PERSIST", "DESTQ", "USERID", *_ABSENT) and value == "*":
+    if given.keyword in ("REASON", "PERSIST", "DESTQ", "DESTQM", "APPLNAME", "USERID", *_ABSENT) and value == "*":
         tell(given, Outcome.TAKEN, why="it matches everything")
         return ""
     if given.keyword in _ABSENT:
@@ -241,7 +240,9 @@ def _condition(given: Given, fields: Fields, tell: Tell) -> str:
             raise _LeftOutError(given, "a message is either persistent or not")
         tell(given, Outcome.TAKEN, "selector")
         return f"AMQDurable = '{_PERSISTENCE[value]}'"
-    elif given.keyword in ("DESTQ", "USERID"):
+    elif given.keyword == "DESTQM":
+        return _manager(given, value, tell, own)
+    elif given.keyword in ("DESTQ", "USERID", "APPLNAME"):
         return _name(given, value, fields, tell)
     return ""
 
@@ -262,6 +263,9 @@ def _name(given: Given, value: str, fields: Fields, tell: Tell) -> str:
         why = "the address where it died, or, on a link, the address there"
         tell(given, Outcome.TAKEN, "selector", why)
         return f"({_like('_AMQ_ORIG_ADDRESS', value)} OR {_like('_AMQ_DL_REMOTE_ADDRESS', value)})"
+    if given.keyword == "APPLNAME":
+        tell(given, Outcome.CHANGED, "selector", "the client id stands for the name of the program")
+        return _like("_AMQ_DL_ORIG_CLIENT", value)
     if not set(value) & _WILDCARDS and len(value) != _USER_CHARS:
         fields["user"] = value
         tell(given, Outcome.TAKEN, "user")
@@ -270,6 +274,18 @@ def _name(given: Given, value: str, fields: Fields, tell: Tell) -> str:
     why = f"MQ knows {_USER_CHARS} characters of a user's name: longer names match by their beginning" if cut else ""
     tell(given, Outcome.CHANGED if cut else Outcome.TAKEN, "selector", why)
     return _like("_AMQ_DL_ORIG_USER", value + "*" if cut else value)
+
+
+def _manager(given: Given, value: str, tell: Tell, own: str) -> str:
+    """The broker where it died: a dead letter that died here, not on a link, has no remote one."""
+    if not value:
+        raise _LeftOutError(given, "every message has a value")
+    if not own:
+        raise _LeftOutError(given, "give INPUTQM, to tell whether it is this queue manager")
+    tell(given, Outcome.TAKEN, "selector", "the broker behind the link on which it died, or this one")
+    remote = _like("_AMQ_DL_REMOTE_BROKER", value)
+    pattern = re.escape(value).replace(r"\*", ".*").replace(r"\?", ".")
+    return f"({remote} OR _AMQ_DL_REMOTE_BROKER IS NULL)" if re.fullmatch(pattern, own) else remote
 
 
 def _like(header: str, value: str) -> str:

@@ -131,6 +131,18 @@ def test_size_and_encoding_at_their_limits(tmp_path: Path) -> None:
                 " OR _AMQ_DL_REMOTE_ADDRESS LIKE 'a\\_b\\%.%' ESCAPE '\\')",
             },
         ),
+        ("APPLNAME('x') ACTION(IGNORE)", {"action": "leave", "selector": "_AMQ_DL_ORIG_CLIENT = 'x'"}),
+        (
+            "INPUTQM(QM1)\nDESTQM(QM2) ACTION(IGNORE)",
+            {"action": "leave", "selector": "_AMQ_DL_REMOTE_BROKER = 'QM2'"},
+        ),
+        (
+            "INPUTQM(QM1)\nDESTQM(QM?) ACTION(IGNORE)",
+            {
+                "action": "leave",
+                "selector": "(_AMQ_DL_REMOTE_BROKER LIKE 'QM_' OR _AMQ_DL_REMOTE_BROKER IS NULL)",
+            },
+        ),
         ("USERID('elevenchars') ACTION(IGNORE)", {"action": "leave", "user": "elevenchars"}),
         ("USERID('twelve_chars') ACTION(IGNORE)", {"action": "leave", "selector": TWELVE}),
         (
@@ -148,9 +160,8 @@ def test_a_rule(text: str, rule: dict[str, Any], tmp_path: Path) -> None:
     [
         ("REASON(2033) ACTION(RETRY)", "REASON(2033): messages do not die for this reason here"),
         ("REASON(4711) ACTION(RETRY)", "messages do not die for this reason here"),
-        ("APPLNAME('x') ACTION(RETRY)", "APPLNAME(x): the sending program is unknown"),
         ("MSGTYPE(MQMT_REQUEST) ACTION(RETRY)", "MSGTYPE(MQMT_REQUEST): messages have no MQ type"),
-        ("DESTQM(QM2) ACTION(RETRY)", "DESTQM(QM2): there are no queue managers"),
+        ("DESTQM(QM2) ACTION(RETRY)", "DESTQM(QM2): give INPUTQM"),
         ("ACTION(FWD) FWDQ(X) FWDQM(QM2)", "FWDQM(QM2): there are no queue managers"),
         ("ACTION(FWD) FWDQ(&REPLYQ)", "FWDQ(&REPLYQ): a rule moves to one address or queue"),
         ("PERSIST(7) ACTION(RETRY)", "PERSIST(7): a message is either persistent or not"),
