@@ -297,6 +297,10 @@ class Sends:
                     self._reading.stop(_FULL)
             else:
                 refusals = _refused_in(tx, own, messages, self._engine.producers)
+                # What enters with a COMMIT enters whole, so the time to wait is before.  One that acknowledges may be
+                # what makes room, and goes on.
+                if not refusals and not tx.settlements:
+                    self._wait_for_room(own)
             if refusals:
                 counting = arrived.index(refusals[0].messages[0])
                 failure = _refused(refusals)
@@ -319,8 +323,11 @@ class Sends:
 
         Raises StompError, EngineError.
         """
-        tx = self._transactions.commit(frame)
-        if any([self._engine.producers.wait_for_room(send.address, self) for send in tx.sends]):
+        self._wait_for_room(self._transactions.commit(frame).sends)
+
+    def _wait_for_room(self, sends: Sequence[Send]) -> None:
+        """Stop reading until the addresses of some sends have room."""
+        if any([self._engine.producers.wait_for_room(send.address, self) for send in sends]):
             self._reading.stop(_FULL)
 
     @property

@@ -438,6 +438,35 @@ def test_block_stops_the_reading(transaction: bool) -> None:
     assert producer.frames == []
 
 
+def test_a_transaction_waits_at_its_first_send_to_a_full_address() -> None:
+    """Else every new connection could commit one more, however full the address is."""
+    broker = SimBroker(limited("BLOCK"))
+    first, second, consumer = broker.connect(), broker.connect(), broker.connect()
+    for n in range(2):
+        first.confirmed("/queue/a", b"%d" % n)
+    second.do("BEGIN", {"transaction": "t"})
+    second.send("/queue/a", b"2", transaction="t")
+    assert not is_read(second)
+    consumer.subscribe("/queue/a", ack="auto")
+    assert is_read(second)
+    second.do("COMMIT", {"transaction": "t", "receipt": "c"})
+    assert second.take("RECEIPT")
+    assert [message.body for message in consumer.messages()] == [b"0", b"1", b"2"]
+
+
+def test_but_not_one_that_acknowledges_and_so_makes_room() -> None:
+    broker = SimBroker(limited("BLOCK"))
+    producer, client = broker.connect(), broker.connect()
+    for n in range(2):
+        producer.confirmed("/queue/a", b"%d" % n)
+    client.subscribe("/queue/a", ack="client-individual")
+    client.do("BEGIN", {"transaction": "t"})
+    client.ack(client.messages()[0], transaction="t")
+    client.send("/queue/a", b"again", transaction="t")
+    client.do("COMMIT", {"transaction": "t", "receipt": "c"})
+    assert client.take("RECEIPT")
+
+
 def test_a_stopped_producer_that_leaves_is_forgotten() -> None:
     broker = SimBroker(limited("BLOCK"))
     producer, consumer = broker.connect(), broker.connect()
