@@ -49,8 +49,8 @@ FIRST_REQUEST_SECONDS_MAX: Final = 2
 _CALLS: Final = b"/api/v1/"
 _OPEN: Final = (b"/api/v1/docs", b"/api/v1/openapi.json")
 
-#: Bytes of a refused call's body that are read, so that its client gets the answer.
-_DISCARDED_MAX: Final = 1 << 20
+#: Bytes of a refused call's body that are read, so that its client gets the answer: as many as any but a replay has.
+_DISCARDED_MAX: Final = 2 << 20
 
 #: Bytes of a request's line and headers: a queue's name of 1 KiB and a selector of 4 KiB, percent-encoded, fit.
 HEADER_BYTES_MAX: Final = 32 << 10

@@ -190,7 +190,7 @@ def test_keys_from_a_url_and_new_ones_after_a_reload(tmp_path: Path) -> None:
 
 
 def test_a_session_of_mqtt_outlives_a_restart_though_its_token_does_not(tmp_path: Path) -> None:
-    """What comes while nobody knows its rights is there when its client is back with a token."""
+    """Its roles hold for the session while its client is away; what is durable is there when it is back."""
     (tmp_path / "jwks.json").write_bytes(key_set(public_jwk("ES256", "1")))
     with running(tmp_path, settings(f'keys-file = "{tmp_path}/jwks.json"')) as broker:
         session: dict[str, Any] = {"user": ("alice", fresh_token()), "clean_session": False}
@@ -198,6 +198,6 @@ def test_a_session_of_mqtt_outlives_a_restart_though_its_token_does_not(tmp_path
             client.subscribe("t", 1)
         broker.restart()
         with stomp(broker.port, login=("", fresh_token())) as sender:
-            sender.put("/topic/t", "while away")
+            sender.put("/topic/t", "while away", {"persistent": "true"})
         with mqtt(broker.ports["mqtt"], "device", "3.1.1", **session) as client:
             assert client.payloads(1) == [b"while away"]

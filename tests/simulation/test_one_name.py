@@ -121,17 +121,21 @@ class Run:
     def attach(self) -> None:
         client = AmqpSim(self.sim.broker, "c")
         link = client.receiver("a.b", "topic", name="a.b", **DURABLE)
-        self._joined(Holder.AMQP, link in client.ends)
-        if self.holder is Holder.AMQP and self.amqp is None:
-            self.amqp = client
-            self.drain()
-        else:
+        refused = link in client.ends
+        self._joined(Holder.AMQP, refused)
+        if refused:
             client.drop()
+            return
+        if self.amqp is not None:  # of the same container: it takes the link over
+            assert [error and error.condition for error in self.amqp.ends.values()] == ["amqp:link:stolen"]
+            self.amqp.drop()
+        self.amqp = client
+        self.drain()
 
     def _joined(self, kind: Holder, refused: bool) -> None:
-        shares = kind is Holder.STOMP and self.holder is Holder.STOMP  # with another connection
+        same = kind is self.holder and kind is not Holder.SESSION  # STOMP shares with another connection
         fits = self.waiting is None or self.durable
-        assert refused == (not fits or not (self.holder is Holder.NOBODY or shares))
+        assert refused == (not fits or not (self.holder is Holder.NOBODY or same))
         if not refused:
             self.make(durable=True)
             self.holder = kind

@@ -40,6 +40,7 @@ async def test_a_link_is_shown(broker: TestBroker, operator: Operator) -> None:
     session.lose("connection refused")
     shown = await says(operator, "link", "show", "paris")
     facts = {line[:17].strip(): line[17:].strip() for line in shown.partition("\n\n")[0].splitlines()}
+    assert facts.pop("next attempt") in ("2023-11-14 22:13:20", "2023-11-14 22:13:21"), "shortened at random"
     assert facts == {
         "link": "paris",
         "state": "retrying",
@@ -47,7 +48,6 @@ async def test_a_link_is_shown(broker: TestBroker, operator: Operator) -> None:
         "urls": "amqp://paris:5672, amqp://paris-2:5672",
         "enabled": "yes",
         "failed attempts": "1",
-        "next attempt": "2023-11-14 22:13:21",
         "error": "connection refused",
         "last error at": "2023-11-14 22:13:20",
     }
