@@ -109,7 +109,9 @@ def give_back(
     if state.tracer is not None:
         state.tracer.returned(queue, messages, failed, how.text, consumer)
     alive = messages
-    dead = [message for message in messages if is_spent(state, queue, message)] if queue.states else []
+    # Of messages that had no state yet, only those that have failed now have a count.
+    tried = messages[: len(failed)] if len(flagged) == len(ids) else messages if states else []
+    dead = [message for message in tried if is_spent(state, queue, message)]
     if dead:
         spent = set(dead)
         alive = [message for message in messages if message not in spent]
@@ -321,17 +323,26 @@ def _journal_counts(
     if not queue.durable or not (failed or flagged or queue.journalled):
         return
     stored = [message for message in messages if message.segment]
-    known = queue.journalled.intersection([message.id for message in stored])
-    queue.journalled.difference_update(known)
-    news = ((failed | flagged) - known) | (known - failed)
+    news = failed | flagged
+    if queue.journalled:
+        known = queue.journalled.intersection([message.id for message in stored])
+        queue.journalled.difference_update(known)
+        news = (news - known) | (known - failed)
     recorded = [message for message in stored if message.id in news]
     for segment in {message.segment for message in recorded}:
         state.journal.refer(segment)
+    states = queue.states
     by_count: defaultdict[tuple[int, bool], list[int]] = defaultdict(list)
-    for message in recorded:
-        tried = queue.states.get(message.id)
-        count = tried.count if tried is not None else 0
-        by_count[count, tried is not None and not count].append(message.id)
+    # Most have only been delivered, perhaps some hundred thousands: they are found without a step for each.
+    delivered = [message.id for message in recorded if states.get(message.id) is DELIVERED]
+    if delivered:
+        by_count[0, True] = delivered
+    if len(delivered) < len(recorded):
+        for message in recorded:
+            tried = states.get(message.id)
+            if tried is not DELIVERED:
+                count = tried.count if tried is not None else 0
+                by_count[count, tried is not None and not count].append(message.id)
     for (count, redelivered), ids in by_count.items():
         state.journal.ensure_defined(queue.id)
         state.journal.add(record.counts(queue.id, count, ids, redelivered=redelivered))

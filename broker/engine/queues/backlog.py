@@ -100,9 +100,10 @@ class Backlog:
 
     def put_back(self, messages: list[Message]) -> None:
         """Put messages in, each before all younger ones of its priority."""
-        for priority in {message.header.priority for message in messages}:
-            run = sorted([m for m in messages if m.header.priority == priority], key=_ID)
-            self.append(run, priority)
+        priorities = {message.header.priority for message in messages}
+        for priority in priorities:
+            run = messages if len(priorities) == 1 else [m for m in messages if m.header.priority == priority]
+            self.append(sorted(run, key=_ID), priority)
 
     def pop(self) -> Message | None:
         """Remove and return the next message, or None."""

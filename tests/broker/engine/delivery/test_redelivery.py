@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 
@@ -394,3 +396,20 @@ def test_a_link_says_why_a_message_is_a_dead_letter(committed: bool) -> None:
         "cannot be sent to link paris at amqp://paris:5672: it has passed 4 brokers",
         "rejected by link paris at amqp://paris:5672: orders: amqp:not-allowed",
     ]
+
+
+def test_the_end_of_a_consumer_of_many_takes_no_call_for_each() -> None:
+    """Hundreds of thousands may return in one tick."""
+    bench = Bench()
+    bench.sent("a", *[b"%d" % n for n in range(500)])
+    first = bench.take("a", window=-1)
+    assert len(first.take()) == 500
+    engine, calls = bench.enter(), list[str]()
+    sys.setprofile(lambda frame, event, _: calls.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        engine.consumers.close(first.consumer, redelivery.DISCONNECTED)
+    finally:
+        sys.setprofile(None)
+    assert len(calls) < 250, Counter(calls).most_common(3)
+    bench.run()
+    assert Counter(counted(bench).values()) == {0: 499, 1: 1}
