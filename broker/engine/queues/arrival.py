@@ -398,7 +398,7 @@ def schedule(state: State, queue: Queue, message: Message, due: int) -> None:
 
 def schedule_in_memory(state: State, queue: Queue, message: Message, due: int) -> None:
     """The same for a message that has to be in memory."""
-    queue.scheduled[message.id] = (due, message)
+    queue.hold(message, due)
     state.schedule.add(due, (queue.id, message.id), (queue, message))
 
 

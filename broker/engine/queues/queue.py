@@ -18,9 +18,9 @@ from before the start (ids below `acquired_below`) may have been with any consum
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass, field, fields
-from heapq import nsmallest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from broker.engine.queues.types.kind import Kind
 
 _ID: Final[Callable[[Message], int]] = attrgetter("id")
+
+#: How many ids of messages that are scheduled no more `Queue.scheduled_ids` may have, and one for each that still is.
+SCHEDULED_GONE_MAX: Final = 1_024
 
 
 class InternalOwner(Protocol):
@@ -152,6 +155,7 @@ class Queue:
     backlog: Backlog = field(default_factory=Backlog)
     landing: int = 0  # how many; the messages are in the work of their tick (`State.landing_on`)
     scheduled: dict[int, tuple[int, Message]] = field(default_factory=dict)  # id -> (due, message)
+    scheduled_ids: list[int] | None = None  # of `scheduled`, in order, and of some that have left; None: not needed yet
     tail: Tail | None = None
     delivering: int = 0
     expiring: int = 0  # messages in the backlog that have an expiration
@@ -326,13 +330,40 @@ class Queue:
     def between(self, after: int, below: int, most: int) -> list[Message]:
         """At most `most` ready and scheduled messages in memory with ids between these two, oldest first.
 
-        Visits all scheduled messages.
+        Few others are visited.
         """
         found = self.backlog.between(after, below, most)
         if self.scheduled:
-            found += [m for _, m in self.scheduled.values() if after < m.id < below]
-            found = nsmallest(most, found, key=_ID)
+            found += self._scheduled_between(after, below, most)
+            found.sort(key=_ID)
+            del found[most:]
         return found
+
+    def _scheduled_between(self, after: int, below: int, most: int) -> list[Message]:
+        if self.scheduled_ids is None:
+            self.scheduled_ids = sorted(self.scheduled)
+        ids, found = self.scheduled_ids, list[Message]()
+        start = at = bisect_right(ids, after)
+        while at < len(ids) and ids[at] < below and len(found) < most:
+            waiting = self.scheduled.get(ids[at])
+            if waiting is not None:
+                found.append(waiting[1])
+            at += 1
+        ids[start:at] = [message.id for message in found]
+        return found
+
+    def hold(self, message: Message, due: int) -> None:
+        """Add a message to the scheduled ones."""
+        self.scheduled[message.id] = (due, message)
+        ids = self.scheduled_ids
+        if ids is None:
+            return
+        if len(ids) > 2 * len(self.scheduled) + SCHEDULED_GONE_MAX:
+            self.scheduled_ids = None
+            return
+        at = bisect_left(ids, message.id)
+        if at == len(ids) or ids[at] != message.id:
+            ids.insert(at, message.id)
 
     def clear(self) -> list[Message]:
         """Remove and return all ready messages in memory."""

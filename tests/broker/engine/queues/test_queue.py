@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
 from broker.engine.filter import compile_filter
 from broker.engine.model.message import Message, MessageHeader
 from broker.engine.queues.consumer import AckMode, Consumer
-from broker.engine.queues.queue import COUNTED, Counters, DeliveryState, Queue
+from broker.engine.queues.queue import COUNTED, SCHEDULED_GONE_MAX, Counters, DeliveryState, Queue
 from broker.engine.queues.steps import Steps
 from broker.sessions.stomp.format import StompFormat
 from tests.broker.engine.engine_harness import Taker
 from tests.broker.engine.queues.parts import ids, message, queue
+
+if TYPE_CHECKING:
+    from _collections_abc import dict_values
 
 
 def consumer(on: Queue, id: int, *, even: bool = False) -> Consumer:
@@ -91,3 +100,66 @@ def test_counters_add_up() -> None:
         setattr(other, name, 100)
     one.add(other)
     assert [getattr(one, name) for name in COUNTED] == [100 + at for at in range(len(COUNTED))]
+
+
+class Watched(dict[int, tuple[int, Message]]):
+    """Scheduled messages, and how many of them were looked at."""
+
+    looked = 0
+
+    def __iter__(self) -> Iterator[int]:
+        self.looked += len(self)
+        return super().__iter__()
+
+    def values(self) -> dict_values[int, tuple[int, Message]]:
+        self.looked += len(self)
+        return super().values()
+
+    def get(self, key: int, default: Any = None) -> Any:
+        self.looked += 1
+        return super().get(key, default)
+
+
+def test_a_move_step_by_step_looks_at_each_scheduled_message_a_few_times() -> None:
+    made = queue()
+    made.scheduled = watched = Watched()
+    for id in range(1, 1001):
+        made.hold(message(id), 99)
+    seen, after = list[int](), 0
+    while run := made.between(after, 2000, 10):
+        seen += ids(run)
+        after = run[-1].id
+        for each in run:
+            del watched[each.id]
+    assert seen == [*range(1, 1001)]
+    assert watched.looked <= 3000
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_between_finds_the_scheduled_as_they_come_and_go(seed: int) -> None:
+    random = Random(seed)
+    made, ready = queue(), {id for id in range(1, 3000) if id % 7 == 0}
+    made.backlog.append([message(id) for id in sorted(ready)], 4)
+    for _ in range(3000):
+        id = random.randrange(1, 3000)
+        if random.random() < 0.6:
+            if id not in ready:
+                made.hold(message(id), random.randrange(99))
+        else:
+            made.scheduled.pop(id, None)
+        if random.random() < 0.2:
+            after, most = random.randrange(3000), random.randrange(1, 50)
+            below = after + random.randrange(1, 200)
+            there = sorted([each for each in (ready | made.scheduled.keys()) if after < each < below])
+            assert ids(made.between(after, below, most)) == there[:most]
+
+
+def test_the_ids_of_scheduled_messages_are_forgotten_with_them() -> None:
+    made = queue()
+    made.hold(message(1), 99)
+    made.between(0, 9, 9)
+    for id in range(2, 3 * SCHEDULED_GONE_MAX):
+        made.hold(message(id), 99)
+        del made.scheduled[id]
+        assert len(made.scheduled_ids or ()) <= SCHEDULED_GONE_MAX + 5
+    assert ids(made.between(0, 1 << 62, 9)) == [1]
