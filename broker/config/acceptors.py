@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
 
+from broker.config.hosts import is_loopback
 from broker.config.section import Section
 from broker.config.units import Bytes, BytesOrUnlimited, Milliseconds, MillisecondsOrOff
 
@@ -90,10 +90,7 @@ class _Acceptor(Section):
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can connect; false for host names other than localhost."""
-        try:
-            return ip_address(self.host.partition("%")[0]).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        return is_loopback(self.host)
 
 
 class MessagingAcceptor(_Acceptor):

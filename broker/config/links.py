@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from broker.config.hosts import is_loopback
 from broker.config.section import Section
 from broker.config.units import LARGEST, Milliseconds, duration
 from broker.engine.model.limits import RESERVE_MS_MAX
@@ -44,10 +44,7 @@ class LinkUrl(NamedTuple):
     @property
     def is_loopback(self) -> bool:
         """Whether it is this machine; false for host names other than localhost."""
-        try:
-            return ip_address(self.host.partition("%")[0]).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        return is_loopback(self.host)
 
     @property
     def mqtt(self) -> bool:
