@@ -92,12 +92,44 @@ class _Socket:
         self.task.cancel()
 
 
-class _Reserved:
-    """The application of a connection beyond the limit: it answers health probes and holders of the token, once."""
+class _Places:
+    """The places of an acceptor's connections, and the reserved ones beyond them (see `_Reserved`).
 
-    def __init__(self, app: ASGIApp, token: bytes) -> None:
+    `refused` gets each connection that finds no place in either, or loses it to another one.
+    """
+
+    def __init__(self, allowed: int, reserved: int, refused: Callable[[Slot], None]) -> None:
+        self.allowed = ConnectionSlots(allowed)
+        self.reserved = ConnectionSlots(reserved)
+        self._refused = refused
+
+    def acquire(self, slot: Slot) -> ConnectionSlots | None:
+        """Take a place, or else a reserved one.  Returns which, None if there is neither."""
+        for slots, refused in ((self.allowed, partial(self._displaced, slot)), (self.reserved, self._refused)):
+            if slots.acquire(slot, refused):
+                return slots
+        return None
+
+    def _displaced(self, by: Slot, slot: Slot) -> None:
+        if slot is not by:  # which may find a reserved place
+            self._refused(slot)
+
+    def release(self, slot: Slot) -> None:
+        """Free the place of a connection; harmless if it had none."""
+        self.allowed.release(slot)
+        self.reserved.release(slot)
+
+
+class _Reserved:
+    """The application of a connection beyond the limit: it answers health probes and holders of the token, once.
+
+    `refused` is called before others get their answer.
+    """
+
+    def __init__(self, app: ASGIApp, token: bytes, refused: Callable[[], None]) -> None:
         self._app = app
         self._token = token
+        self._refused = refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI: answer or refuse a request, and close the connection."""
@@ -110,6 +142,8 @@ class _Reserved:
         authorization = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
         probes = scope["raw_path"].decode("latin-1") in PROBES
         allowed = probes or is_token(authorization, self._token)
+        if not allowed:
+            self._refused()
         await (self._app if allowed else _FULL)(scope, receive, closing)
 
 
@@ -169,8 +203,7 @@ class _Connection(H11Protocol):
     foreign: Callable[[Peer, str, str], None]
     denied: Callable[[Peer, str, str], None]
     refused: Callable[[Slot], None]
-    slots: ConnectionSlots
-    reserved: ConnectionSlots
+    places: _Places
     token: bytes
     seconds_max: float = REQUEST_SECONDS_MAX
     left: Callable[[Peer], None]
@@ -213,19 +246,15 @@ class _Connection(H11Protocol):
         self._caller = Caller(self._peer)
         self.app_state = {**self.app_state, CALLER: self._caller}
         if self.socket is not None:
-            self.slots.release(self.socket)  # this connection takes its place
-            self.reserved.release(self.socket)
-        if self.slots.acquire(self, self._refused):
-            self._check = self.loop.call_later(self.seconds_max, self._check_progress)
-        elif self.reserved.acquire(self):
-            self.app = _Reserved(self.app, self.token)
+            self.places.release(self.socket)  # this connection takes its place
+        place = self.places.acquire(self)
+        if place is None:
+            transport.abort()
+        elif place is self.places.reserved:
+            self.app = _Reserved(self.app, self.token, partial(self.refused, self))
             self._check = self.loop.call_later(FIRST_REQUEST_SECONDS_MAX, self._check_progress)
         else:
-            transport.abort()
-
-    def _refused(self, slot: Slot) -> None:
-        if slot is not self:  # that was told of its socket
-            self.refused(slot)
+            self._check = self.loop.call_later(self.seconds_max, self._check_progress)
 
     def data_received(self, data: bytes) -> None:
         if self._discarded is not None:
@@ -267,8 +296,7 @@ class _Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._check is not None:
             self._check.cancel()
-        self.slots.release(self)
-        self.reserved.release(self)
+        self.places.release(self)
         self.left(self._peer)
         super().connection_lost(exc)
 
@@ -291,6 +319,8 @@ class _Connection(H11Protocol):
     def _check_progress(self) -> None:
         self._answering = self._answering + 1 if self._is_answered else 0
         if not self._completed and not 0 < self._answering * self.seconds_max <= ANSWER_SECONDS_MAX:
+            if isinstance(self.app, _Reserved):
+                self.refused(self)
             self.transport.abort()
             return
         self._completed = False
@@ -334,16 +364,14 @@ class HttpServer:
         self._open_metrics = open_metrics
         self._allowed_hosts = allowed_hosts
         self.refused = 0
-        self._slots = ConnectionSlots(connections_max)
-        self._reserved = ConnectionSlots(reserved_max)
+        self._places = _Places(connections_max, reserved_max, self._on_refused)
         bounds = {
             "foreign": staticmethod(self._on_foreign),
             "denied": staticmethod(self._on_denied),
             "refuse_token": staticmethod(self._refuse_token),
             "refused": staticmethod(self._on_refused),
             "left": staticmethod(self._left),
-            "slots": self._slots,
-            "reserved": self._reserved,
+            "places": self._places,
             "seconds_max": request_seconds_max,
             "token": self._token,
         }
@@ -393,7 +421,7 @@ class HttpServer:
     def _accept(self, client: socket.socket, address: object) -> None:
         """Give an accepted socket a place, and begin its connection or its TLS handshake; or close it."""
         accepted = _Socket(client, address)
-        if not self._slots.acquire(accepted, self._on_refused) and not self._reserved.acquire(accepted):
+        if self._places.acquire(accepted) is None:
             client.close()
             return
         accepted.task = supervised(f"accept {accepted.remote}", self._connect(accepted))
@@ -424,8 +452,7 @@ class HttpServer:
             if self._sockets is not None:
                 self._sockets.unaccepted(error)
         finally:
-            self._slots.release(accepted)
-            self._reserved.release(accepted)
+            self._places.release(accepted)
 
     def _on_failed(self, accepted: _Socket, reason: str) -> None:
         self._report("tls.failed", acceptor=self._name, remote=accepted.remote, reason=reason)
@@ -448,7 +475,7 @@ class HttpServer:
 
     def _on_refused(self, slot: Slot) -> None:
         self.refused += 1
-        self._report("connection.refused", acceptor=self._name, remote=slot.remote, allowed=self._slots.limit)
+        self._report("connection.refused", acceptor=self._name, remote=slot.remote, allowed=self._places.allowed.limit)
 
     def _left(self, peer: Peer) -> None:
         if self._standby is None:  # no client logs in to a standby

@@ -8,6 +8,7 @@ import errno
 import logging
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -23,7 +24,9 @@ from broker.management.limits import RESERVED_MAX
 from broker.management.limits import Limits as CallLimits
 from broker.management.resources.addresses import SEND_BYTES_MAX
 from broker.management.resources.tasks import BODY_BYTES_MAX as TASK_BYTES_MAX
+from broker.net.tls import TlsSettings, make_context
 from tests.broker.management.harness import TOKEN, Client, TestBroker, listening
+from tests.support.certificates import Authority
 
 
 async def test_health_is_for_everybody(client: Client) -> None:
@@ -246,8 +249,39 @@ async def test_a_probe_finds_a_place_among_silent_connections_beyond_the_limit(
     for stream in silent:
         assert await is_cut(stream)  # the first ones at once, the others as they ask nothing
     lines = broker.reported("connection.refused")
-    assert len(lines) == len(silent) + 1
+    assert len(lines) == len(silent), "each of them once, and not the probe, which was answered"
     assert lines[0] | {"remote": ""} == {"acceptor": "http", "remote": "", "allowed": 2}
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "TLS"])
+async def test_who_is_answered_beyond_the_limit_is_not_told_as_refused(
+    broker: TestBroker, tmp_path: Path, secure: bool
+) -> None:
+    """And who is not is told once, whatever place its handshake had."""
+    authority = Authority(tmp_path / "ca")
+    certificate, key = authority.issue("broker")
+    settings = TlsSettings(certificate=certificate, key=key)
+    trusted = {"ssl": authority.client(), "server_hostname": "localhost"} if secure else {}
+    context = (lambda: make_context(settings)) if secure else None
+    async with listening(broker, connections_max=1, context=context) as (server, client):
+
+        async def call(path: bytes, token: str) -> tuple[bytes, Stream]:
+            stream = await asyncio.open_connection("127.0.0.1", client.port, **trusted)
+            return await say(stream, path, token), stream
+
+        status, held = await call(b"/api/v1/status", TOKEN)
+        assert b"200" in status
+        for path, token, expected, refused in [
+            (b"/livez", "", b"200", 0),
+            (b"/api/v1/status", TOKEN, b"200", 0),
+            (b"/metrics", "", b"503", 1),
+            (b"/readyz", "", b"200", 1),
+        ]:
+            status, beyond = await call(path, token)
+            assert (expected in status, server.refused) == (True, refused), path
+            beyond[1].close()
+        assert len(broker.reported("connection.refused")) == 1
+        held[1].close()
 
 
 async def test_a_call_without_a_login_is_refused_before_the_framework(broker: TestBroker, client: Client) -> None:
