@@ -77,6 +77,7 @@ class _Socket:
 
     def __init__(self, client: socket.socket, address: object) -> None:
         self.known = False
+        self.lingers = False  # its handshake has failed, but the peer may still read why
         self.remote, self.origin = name_and_origin(address)
         self.client = client
         self.begun = False
@@ -455,6 +456,7 @@ class HttpServer:
             self._places.release(accepted)
 
     def _on_failed(self, accepted: _Socket, reason: str) -> None:
+        accepted.lingers = True
         self._report("tls.failed", acceptor=self._name, remote=accepted.remote, reason=reason)
 
     def _refuse_token(self, peer: Peer, text: bytes, then: Callable[[object], None]) -> bool:
@@ -474,6 +476,8 @@ class HttpServer:
         self._report("connection.foreign", acceptor=self._name, remote=peer.remote, speaks=protocol, advice=found)
 
     def _on_refused(self, slot: Slot) -> None:
+        if isinstance(slot, _Socket) and slot.lingers:
+            return
         self.refused += 1
         self._report("connection.refused", acceptor=self._name, remote=slot.remote, allowed=self._places.allowed.limit)
 

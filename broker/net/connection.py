@@ -148,12 +148,17 @@ class Connection(asyncio.Protocol):
     @property
     def known(self) -> bool:
         """Whether the peer has logged in, and its connection does not end."""
-        return self.session is not None and self.session.established and not (self.gone or self._closing_since)
+        return self.session is not None and self.session.established and not self.lingers
 
     @property
     def origin(self) -> str:
         """The peer's address; empty if it has none."""
         return self.peer.origin
+
+    @property
+    def lingers(self) -> bool:
+        """Whether it has ended, but that the peer may still read why, or has hung up unnoticed."""
+        return self.gone or bool(self._closing_since)
 
     @property
     def leaving(self) -> bool:

@@ -159,6 +159,7 @@ class Handshake:
         failed: Callable[[Handshake, str], None],
     ) -> None:
         self.known = False
+        self.lingers = False  # it has failed, but that the peer may still read why
         self.remote, self.origin = name_and_origin(address)
         self._owner = origin
         self._tick = tick
@@ -198,10 +199,14 @@ class Handshake:
                 context,
                 lambda: SecuredConnection(self, origin, self._tick, started_at),
                 seconds=max(origin.handshake_timeout, 1) / 1000,
-                failed=lambda reason: self._failed(self, reason),
+                failed=self._note_failure,
             )
         finally:
             self.end()
+
+    def _note_failure(self, reason: str) -> None:
+        self.lingers = True
+        self._failed(self, reason)
 
 
 class SecuredConnection(Connection):

@@ -171,9 +171,9 @@ class Listener(Origin):
             self.closing(connection)
 
     def _refuse(self, slot: Slot, allowed: int) -> None:
-        """Report a connection that gets or keeps no place, unless its peer has hung up."""
+        """Report a connection that gets or keeps no place, unless it had ended already."""
         self._total.release(slot)
-        if isinstance(slot, Connection) and slot.gone:
+        if isinstance(slot, Connection | Handshake) and slot.lingers:
             return
         self.refused += 1
         self.report("connection.refused", acceptor=self.name, remote=slot.remote, allowed=allowed)

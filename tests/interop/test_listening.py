@@ -11,6 +11,7 @@ from tests.support.certificates import Authority
 from tests.support.daemon import running
 from tests.support.peers import free_port
 from tests.support.process import PATIENCE_S
+from tests.support.strangers import hello
 
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:h\nlogin:alice\npasscode:%b\n\n\0"
 
@@ -59,3 +60,27 @@ def test_a_client_that_has_hung_up_takes_no_place(tmp_path: Path) -> None:
             with socket.create_connection(where, PATIENCE_S) as another:
                 assert another.recv(1) == b"", "the one that is there takes its place"
         assert broker.log.count(" connection.refused ") == 1
+
+
+def test_a_client_that_was_told_why_its_connection_ends_is_not_refused_as_well(tmp_path: Path) -> None:
+    """It may still read that for a while, and its place goes to the next client."""
+    certificate, key = Authority(tmp_path).issue("localhost")
+    acceptors = "".join(
+        f'[acceptors.{name}]\nprotocol = "{protocol}"\nport = 0\nconnections-allowed = 1\n'
+        + (f'[acceptors.{name}.tls]\ncertificate = "{certificate}"\nkey = "{key}"\n' if name != "plain" else "")
+        for name, protocol in (("plain", "stomp"), ("secure", "stomp"), ("web", "http"))
+    )
+    with running(tmp_path, acceptors) as broker:
+        for name, told, nonsense in (
+            ("plain", "stomp.error", b"nonsense\n"),
+            ("secure", "tls.failed acceptor=secure", hello() + b"\x16\x03\x03\x00\x05junk!"),
+            ("web", "tls.failed acceptor=web", hello() + b"\x16\x03\x03\x00\x05junk!"),
+        ):
+            where = ("127.0.0.1", broker.ports[name])
+            with socket.create_connection(where, PATIENCE_S) as first:
+                first.sendall(nonsense)
+                broker.await_log(told)
+                with socket.create_connection(where, PATIENCE_S) as second:
+                    second.sendall(nonsense)
+                    broker.await_log(told, times=2)
+        assert "connection.refused" not in broker.log

@@ -9,7 +9,7 @@ import logging
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -261,7 +261,7 @@ async def test_who_is_answered_beyond_the_limit_is_not_told_as_refused(
     authority = Authority(tmp_path / "ca")
     certificate, key = authority.issue("broker")
     settings = TlsSettings(certificate=certificate, key=key)
-    trusted = {"ssl": authority.client(), "server_hostname": "localhost"} if secure else {}
+    trusted: dict[str, Any] = {"ssl": authority.client(), "server_hostname": "localhost"} if secure else {}
     context = (lambda: make_context(settings)) if secure else None
     async with listening(broker, connections_max=1, context=context) as (server, client):
 
