@@ -68,25 +68,62 @@ _HITS: Final = {
 _ERRORS: Final = frozenset({Fault.EIO, Fault.ENOSPC, Fault.ENOMEM})
 
 
+class Contents:
+    """The bytes of a file.  Zeros at the end take no memory: most of a segment is not written yet."""
+
+    def __init__(self, data: bytes = b"") -> None:
+        self.size = len(data)
+        self._written = bytearray(data)
+
+    def read(self, start: int, end: int) -> bytes:
+        """Return the bytes from `start` to `end`, as far as the file goes."""
+        end = min(end, self.size)
+        return bytes(self._written[start:end]).ljust(max(0, end - start), b"\0")
+
+    def write(self, start: int, data: bytes) -> None:
+        """Write, beyond the end too."""
+        end = start + len(data)
+        if start > len(self._written):
+            self._written.extend(bytes(start - len(self._written)))
+        self._written[start:end] = data
+        self.size = max(self.size, end)
+
+    def resize(self, size: int) -> None:
+        """Cut the file off, or add zeros."""
+        del self._written[size:]
+        self.size = size
+
+    def flip(self, at: int, mask: int) -> None:
+        """Change bits of a byte."""
+        self.write(at, bytes((self.read(at, at + 1)[0] ^ mask,)))
+
+    def copy(self) -> Contents:
+        """Return a copy."""
+        other = Contents()
+        other.size = self.size
+        other._written = self._written.copy()
+        return other
+
+
 class Node:
     """A file's bytes: as the programs see them, as they are on disk, and what may be there after a crash."""
 
-    def __init__(self) -> None:
-        self.current = bytearray()
-        self.durable = bytearray()
+    def __init__(self, data: bytes = b"") -> None:
+        self.current = Contents(data)
+        self.durable = Contents(data)
         self.sectors: dict[int, list[bytes]] = {}
         self.sizes: list[int] = []
 
     def changed(self, start: int, end: int) -> None:
         """Note new contents from `start` to `end`, and perhaps a new size of the file."""
         for sector in range(start // SECTOR, -(-end // SECTOR)):
-            content = bytes(self.current[sector * SECTOR : (sector + 1) * SECTOR])
+            content = self.current.read(sector * SECTOR, (sector + 1) * SECTOR)
             self.sectors.setdefault(sector, []).append(content)
-        self.sizes.append(len(self.current))
+        self.sizes.append(self.current.size)
 
     def sync(self) -> None:
         """Make all pending writes durable."""
-        self._settle({sector: contents[-1] for sector, contents in self.sectors.items()}, len(self.current))
+        self._settle({sector: contents[-1] for sector, contents in self.sectors.items()}, self.current.size)
 
     def lose(self, random: Random) -> None:
         """Fail a sync: some sectors will never be written, though reads show them."""
@@ -97,24 +134,22 @@ class Node:
     def crash(self, random: Random, keep: float) -> None:
         """Set each sector and the size to any state since the last sync; `keep`: the probability of a new one."""
         chosen = {s: random.choice(contents) for s, contents in self.sectors.items() if random.random() < keep}
-        size = random.choice(self.sizes) if self.sizes and random.random() < keep else len(self.durable)
+        size = random.choice(self.sizes) if self.sizes and random.random() < keep else self.durable.size
         self._settle(chosen, size)
-        self.current = bytearray(self.durable)
+        self.current = self.durable.copy()
 
     def _settle(self, sectors: dict[int, bytes], size: int) -> None:
-        end = max([size, *[s * SECTOR + len(content) for s, content in sectors.items()]])
-        self.durable.extend(bytes(max(0, end - len(self.durable))))
         for sector, content in sectors.items():
-            self.durable[sector * SECTOR : sector * SECTOR + len(content)] = content
-        del self.durable[size:]
+            self.durable.write(sector * SECTOR, content)
+        self.durable.resize(size)
         self.sectors.clear()
         self.sizes.clear()
 
     def copy(self) -> Node:
         """Return a copy, for another disk."""
         other = Node()
-        other.current = bytearray(self.current)
-        other.durable = bytearray(self.durable)
+        other.current = self.current.copy()
+        other.durable = self.durable.copy()
         other.sectors = {sector: list(contents) for sector, contents in self.sectors.items()}
         other.sizes = list(self.sizes)
         return other
@@ -216,21 +251,18 @@ class SimFiles:
 
     def put(self, path: str, data: bytes) -> None:
         """Create a durable file, or replace its bytes."""
-        node = Node()
-        node.current = bytearray(data)
-        node.durable = bytearray(data)
-        self._names[path] = self._durable_names[path] = node
+        self._names[path] = self._durable_names[path] = Node(data)
         self._dirs.add(os.path.dirname(path))
 
     def flip(self, path: str, offset: int, mask: int) -> None:
         """Change a byte on the disk."""
         node = self._names[path]
-        node.current[offset] ^= mask
-        node.durable[offset] ^= mask
+        node.current.flip(offset, mask)
+        node.durable.flip(offset, mask)
 
     def used(self) -> int:
         """Return the bytes in use."""
-        return sum(len(node.current) for node in self._names.values())
+        return sum(node.current.size for node in self._names.values())
 
     # -- faults ----------------------------------------------------------------------------------------------------
 
@@ -281,11 +313,12 @@ class SimFiles:
 
     def size(self, path: str) -> int:
         self._read_step("size", path)
-        return len(self._node(path).current)
+        return self._node(path).current.size
 
     def read(self, path: str) -> bytes:
         self._read_step("read", path)
-        return bytes(self._node(path).current)
+        current = self._node(path).current
+        return current.read(0, current.size)
 
     def space(self, path: str) -> tuple[int, int]:
         if self.unseen:
@@ -294,7 +327,7 @@ class SimFiles:
 
     def read_range(self, path: str, offset: int, nbytes: int) -> bytes:
         self._read_step("read_range", path)
-        return bytes(self._node(path).current[offset : offset + nbytes])
+        return self._node(path).current.read(offset, offset + nbytes)
 
     def will_need(self, path: str, offset: int, nbytes: int) -> None:
         self._read_step("will_need", path)
@@ -316,9 +349,9 @@ class SimFiles:
         if node is None:
             node = Node()
             self._change(None, path, node)
-        elif node.current:
-            size = len(node.current)
-            node.current.clear()
+        elif node.current.size:
+            size = node.current.size
+            node.current.resize(0)
             node.changed(0, size)
         if fault is Fault.CRASH:
             raise Crash
@@ -410,9 +443,8 @@ class SimFile:
         if fault is Fault.SHORT or fault in _ERRORS:
             taken = taken[: files.random.randrange(len(taken))] if len(taken) > 1 else b""
         end = offset + len(taken)
-        files.check_room(end - len(node.current))
-        node.current.extend(bytes(max(0, end - len(node.current))))
-        node.current[offset:end] = taken
+        files.check_room(end - node.current.size)
+        node.current.write(offset, taken)
         if taken:
             node.changed(offset, end)
         if fault is Fault.CRASH:
@@ -430,9 +462,9 @@ class SimFile:
     def allocate(self, nbytes: int) -> None:
         fault = self._step("allocate")
         node = self._node
-        self._files.check_room(nbytes - len(node.current))
-        node.current.extend(bytes(max(0, nbytes - len(node.current))))
-        node.sizes.append(len(node.current))
+        self._files.check_room(nbytes - node.current.size)
+        node.current.resize(max(nbytes, node.current.size))
+        node.sizes.append(node.current.size)
         if fault is Fault.CRASH:
             raise Crash
 
@@ -448,8 +480,8 @@ class SimFile:
     def truncate(self, nbytes: int) -> None:
         fault = self._step("truncate")
         node = self._node
-        size = len(node.current)
-        del node.current[nbytes:]
+        size = node.current.size
+        node.current.resize(min(nbytes, size))
         node.changed(nbytes, size)
         if fault is Fault.CRASH:
             raise Crash
