@@ -148,10 +148,12 @@ def main() -> None:
     """Import and serve; in a forked process, run the broker."""
     import_module("broker.daemon.run")  # the command imports it only when it is called
     from broker.cli.main import cli
+    from broker.engine.filter import prepare
     from broker.management.api import application
     from broker.management.limits import Limits
 
     application(MagicMock(), "", Limits(), metrics_open=True)  # its routes are read once for each process
+    prepare()  # so are the grammars of filters, which take longer than all else of a start
     gc.collect()
     gc.freeze()  # garbage collections in a broker skip the objects shared with the others
     arguments = _serve(socket.socket(fileno=int(sys.argv[1])))
