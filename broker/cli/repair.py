@@ -12,10 +12,10 @@ from broker.cli.output import print_table, shown
 from broker.cli.owner import left_to_owner
 from broker.cli.settings import JOURNAL, journal_there
 from broker.clock import wall_ms
-from store import repair as repairing
 from store.counted import counted
 from store.errors import Corrupt, DirectoryLocked
 from store.files import OsFiles
+from store.repair import plan as repairing
 
 
 @click.command()

@@ -9,8 +9,8 @@ from broker.console.visit import Refused, Visit
 from broker.engine.model.errors import NotFound
 from broker.engine.model.permissions import Permission
 from broker.management.callers import require_queue, require_whole
-from store.trail import Trail
-from store.trail_text import sentence
+from store.trail.steps import Trail
+from store.trail.text import sentence
 
 
 class TrailPages(Pages):

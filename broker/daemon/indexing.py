@@ -13,7 +13,7 @@ from typing import Final
 from broker import clock
 from broker.engine.model.report import Report
 from store.files import Files
-from store.id_index import Indexer
+from store.trail.id_index import Indexer
 
 #: How often to look for complete segments, in seconds; a search reads a segment without an index from end to end.
 PERIOD_SECONDS: Final = 5.0

@@ -10,9 +10,9 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from store.database import Doubtful, Leases, Unavailable
 from store.errors import LogFailed
 from store.log import Place
+from store.replicated.database import Doubtful, Leases, Unavailable
 
 
 class LeaseKeeper:

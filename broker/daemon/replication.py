@@ -22,10 +22,10 @@ from broker.security.checks import problems
 from store.bodies import BodyStore
 from store.errors import DatabaseUnfit, LogFailed
 from store.log import FileLog
-from store.log_owner import LogOwner
-from store.postgresql import Postgres, PostgresLease
-from store.postgresql_server import PostgresSettings, check_dsn
-from store.replicated_log import ReplicatedLog
+from store.replicated.log import ReplicatedLog
+from store.replicated.owner import LogOwner
+from store.replicated.postgresql import Postgres, PostgresLease
+from store.replicated.server import PostgresSettings, check_dsn
 
 #: How long a writer waits before it tries again, in seconds.
 RETRY_SECONDS: Final = 0.1

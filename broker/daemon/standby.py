@@ -20,13 +20,13 @@ from broker.daemon.wiring import Broker, restore
 from broker.engine import Restored
 from broker.engine.model.report import Report
 from broker.management.ports import Replicated
-from store.database import Database, Doubtful, Leases, Unavailable
 from store.errors import Corrupt, LogFailed
 from store.files import Files
-from store.following import NEW, Copying, Following, UpTo
 from store.log import Place
 from store.recovery import Verdict
-from store.replicated_log import ReplicatedLog
+from store.replicated.database import Database, Doubtful, Leases, Unavailable
+from store.replicated.following import NEW, Copying, Following, UpTo
+from store.replicated.log import ReplicatedLog
 
 #: How often the database is asked for more, in seconds: a small part of the shortest lease.
 POLL_SECONDS: Final = 0.2

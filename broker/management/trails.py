@@ -9,9 +9,9 @@ from typing import Final
 from broker import clock
 from broker.management.ports import Broker
 from store.files import OsFiles
-from store.trail import Trail
-from store.trail_search import find_trail
-from store.trail_text import unknown_sentence
+from store.trail.search import find_trail
+from store.trail.steps import Trail
+from store.trail.text import unknown_sentence
 
 #: Searches at a time: each has a segment in memory, 64 MiB, and a thread.  Further searches wait.
 SEARCHES_MAX: Final = 2

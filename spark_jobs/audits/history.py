@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from spark_jobs.moment import milliseconds
 from spark_jobs.results import UTC
-from store import trail_text
-from store.trail import StepKind, TrailStep
+from store.trail import text as trail_text
+from store.trail.steps import StepKind, TrailStep
 
 #: A record of the view `records`, by column.
 Row = dict[str, Any]

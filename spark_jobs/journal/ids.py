@@ -10,8 +10,8 @@ import numpy as np
 
 from spark_jobs.journal.layout import PLURAL, Int64s, Records, Source, groups, offset_of
 from spark_jobs.journal.walk import Walk
-from store.id_index import ORIGIN
 from store.record import RecordType
+from store.trail.id_index import ORIGIN
 
 
 class IdFilter:

@@ -14,8 +14,8 @@ from typing import Final
 import pytest
 
 from broker.reasons.exit_status import ExitStatus
-from store.postgresql import Postgres
-from store.postgresql_server import PostgresSettings
+from store.replicated.postgresql import Postgres
+from store.replicated.server import PostgresSettings
 from tests.support.daemon import DaemonProcess
 from tests.support.peers import free_port
 from tests.support.postgresql import PostgreSQL, Server

@@ -12,9 +12,9 @@ from typing import Final
 
 import pytest
 
-from store.postgresql import Postgres, PostgresLease
-from store.postgresql_server import PostgresSettings
-from store.standbys import Standbys
+from store.replicated.postgresql import Postgres, PostgresLease
+from store.replicated.server import PostgresSettings
+from store.replicated.standbys import Standbys
 from tests.packaging.project import ROOT
 from tests.support.peers import free_port
 from tests.support.postgresql import PostgreSQL

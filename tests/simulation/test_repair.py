@@ -6,7 +6,8 @@ from random import Random
 
 import pytest
 
-from store import inspect, repair
+from store import inspect
+from store.repair import plan as repair
 from tests.simulation.crash_work import Oracle, Workload, config
 from tests.simulation.world import SCALE, everything, journal_directory
 from tests.support.sim_broker import SimBroker

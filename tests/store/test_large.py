@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 import pytest
 
-from store import inspect, record, repair
+from store import inspect, record
 from store.bodies import body_path, sizes
 from store.body import LargeBody
 from store.body_check import PIECE_BYTES, Needed, check_bodies
@@ -17,6 +17,7 @@ from store.errors import Corrupt
 from store.manifest import MANIFEST
 from store.record import RemovalReason
 from store.recovery import Recovery
+from store.repair import plan as repair
 from store.retention import RetentionSettings, find_body
 from store.segment import segment_name
 from tests.store import desk as desks

@@ -8,11 +8,12 @@ import struct
 import pytest
 from crc32c import crc32c
 
-from store import inspect, record, repair, segment
+from store import inspect, record, segment
 from store.errors import Corrupt, LogFailed, NewerFormat
 from store.journal import Journal
 from store.log import FileLog, LogSettings
 from store.recovery import Recovery, State
+from store.repair import plan as repair
 from store.segment import segment_name, segment_number
 from store.segment_directory import open_segment
 from store.writer import InlineWriter

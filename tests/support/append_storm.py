@@ -30,12 +30,12 @@ from typing import Final, Self, TypeVar
 import psycopg
 from psycopg import sql
 
-from store.database import Database
 from store.errors import LogFenced
 from store.log import Place
-from store.postgresql import Postgres, PostgresLease
-from store.postgresql_server import PostgresSettings
-from tests.store.replicas import Replica
+from store.replicated.database import Database
+from store.replicated.postgresql import Postgres, PostgresLease
+from store.replicated.server import PostgresSettings
+from tests.store.replicated.replicas import Replica
 from tests.support.postgresql import Pair
 from tests.support.process import PATIENCE_S, ROOT, state
 from tests.support.sim_files import SimFiles

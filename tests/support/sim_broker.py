@@ -28,13 +28,13 @@ from broker.engine.model.notes import noting
 from broker.sessions.login import Peer
 from broker.sessions.session import Session
 from broker.sessions.tick import Tick
-from store.database import Doubtful, Unavailable
 from store.errors import LogUnknown
 from store.files import Files
-from store.following import Copying
 from store.log import Log
-from store.log_owner import LogOwner
-from store.replicated_log import ReplicatedLog
+from store.replicated.database import Doubtful, Unavailable
+from store.replicated.following import Copying
+from store.replicated.log import ReplicatedLog
+from store.replicated.owner import LogOwner
 from store.writer import InlineWriter
 from tests.support.links import Link
 from tests.support.sim_database import SimDatabase

@@ -26,8 +26,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from store.database import Chunk, Doubtful, Head, Lease, Row, Unavailable
 from store.log import Place
+from store.replicated.database import Chunk, Doubtful, Head, Lease, Row, Unavailable
 from store.segment import SEGMENT_HEADER_BYTES, decode_header
 
 _NEW: Final = Place(0, 0)

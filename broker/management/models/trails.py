@@ -7,8 +7,8 @@ from typing import Literal
 from pydantic import Field
 
 from broker.management.models.base import Shown, model_of
-from store.trail import Trail
-from store.trail_text import sentence
+from store.trail.steps import Trail
+from store.trail.text import sentence
 
 StepName = Literal["stored", "copied", "delivering", "in-flight", "returned", "scheduled", "died", "expired", "left"]
 

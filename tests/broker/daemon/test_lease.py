@@ -7,8 +7,8 @@ from threading import Condition
 import pytest
 
 from broker.daemon.lease import LeaseKeeper
-from store.database import Unavailable
 from store.log import Place
+from store.replicated.database import Unavailable
 from tests.support.process import PATIENCE_S
 from tests.support.sim_database import SimConnection, SimDatabase
 

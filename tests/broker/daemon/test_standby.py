@@ -9,8 +9,8 @@ import pytest
 
 from broker.daemon import standby as standing_by
 from broker.daemon.standby import UNASKED, Standby
-from store.following import Following
-from tests.store.replicas import Replica
+from store.replicated.following import Following
+from tests.store.replicated.replicas import Replica
 from tests.support.sim_database import SimDatabase
 
 LEASE_MS = 5_000

@@ -14,12 +14,13 @@ from spark_jobs.audits.trace import trace
 from spark_jobs.journal.ids import IdFilter
 from spark_jobs.journal.snapshot import take
 from spark_jobs.results import ExitStatus
-from store import decode, record, trail_text
+from store import decode, record
 from store.files import OsFiles
 from store.record import RemovalReason
 from store.retention import DAY_PREFIX, DIRECTORY
 from store.segment import segment_name
-from store.trail_search import find_trail
+from store.trail import text as trail_text
+from store.trail.search import find_trail
 from tests.spark_jobs.audits.journals import copied
 from tests.spark_jobs.audits.results import rows
 from tests.spark_jobs.journal.making import copy, message, segment

@@ -9,10 +9,10 @@ import pytest
 
 from broker.config import load
 from broker.engine.queues.bodies import PENDING_BYTES_MAX
-from store import repair
 from store.bodies import SUFFIX
 from store.errors import Corrupt
 from store.inspect import verify
+from store.repair import plan as repair
 from tests.broker.sessions.large import LARGE, body, config, files_of
 from tests.support.amqp_client import AmqpSim
 from tests.support.bodies import body_of

@@ -10,14 +10,16 @@ from pathlib import Path
 import pytest
 
 from bench.audit.generate import generate
-from store import decode, id_index, record, trail_search
+from store import decode, record
 from store.files import OsFiles
-from store.id_index import DIRECTORY, FREE_BYTES_MIN, IdIndexes, Indexer, build, numbers_in
 from store.record import DeadLetterReason, RecordType, RemovalReason
 from store.segment import ENTRY_MAGIC, segment_name
 from store.segment_directory import open_segment
-from store.trail import Place, StepKind, Trail
-from store.trail_search import find_trail
+from store.trail import id_index
+from store.trail import search as trail_search
+from store.trail.id_index import DIRECTORY, FREE_BYTES_MIN, IdIndexes, Indexer, build, numbers_in
+from store.trail.search import find_trail
+from store.trail.steps import Place, StepKind, Trail
 from tests.store.desk import Desk
 from tests.store.segments import made
 from tests.store.workload import DIRECTORY as JOURNAL

@@ -21,9 +21,9 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import ExecStatus, Format
 from psycopg.pq.abc import PGconn, PGresult
 
-from store.database import Doubtful, Unavailable
 from store.errors import DatabaseUnfit, LogFailed
-from store.standbys import STANDBYS, Standbys, doubt_about, judged
+from store.replicated.database import Doubtful, Unavailable
+from store.replicated.standbys import STANDBYS, Standbys, doubt_about, judged
 
 #: By major version, the first minor version without this bug: shortly after its start a server could confirm commits
 #: without its standby (release notes of 15.13).  Older major versions are not supported; newer ones never had the bug.

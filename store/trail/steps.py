@@ -14,8 +14,8 @@ from enum import StrEnum
 from typing import Any, Final
 
 from store import decode
-from store.id_index import ids_of, origin_in
 from store.record import FORMATS, DeadLetterReason, RecordType, RemovalReason
+from store.trail.id_index import ids_of, origin_in
 
 
 class StepKind(StrEnum):

@@ -12,12 +12,12 @@ from typing import Any, Final
 from psycopg import errors, sql
 from psycopg.pq import Format
 
-from store.database import Chunk, Head, Lease, Row
 from store.errors import DatabaseUnfit
 from store.log import Place
-from store.postgresql_server import Connection, PostgresSettings, Server, error_text
+from store.replicated.database import Chunk, Head, Lease, Row
+from store.replicated.server import Connection, PostgresSettings, Server, error_text
+from store.replicated.standbys import Standbys
 from store.segment import SEGMENT_HEADER_BYTES, decode_header
-from store.standbys import Standbys
 
 #: The layout of the tables and of the journal in them: 2 has segments of format version 2.  An owner raises it with its
 #: claim, so that older software does not start on what it cannot read.

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from store.trail import StepKind, TrailStep
-from store.trail_text import sentence, unknown_sentence
+from store.trail.steps import StepKind, TrailStep
+from store.trail.text import sentence, unknown_sentence
 
 DAY_2: dict[str, Any] = {"expiration": 86_400_000}
 

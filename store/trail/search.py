@@ -19,12 +19,12 @@ from typing import Final
 from store import decode
 from store.errors import Corrupt
 from store.files import Files
-from store.id_index import ORIGIN, SPEAKING, IdIndex, IdIndexes, build, nothing
 from store.reading import Segments
 from store.record import RecordError, RemovalReason
 from store.segment import ENTRY_MAGIC, ZEROS, BadHeader, EntryHead, Scan, header_of, read_entry, scan
 from store.segment_directory import raw_records
-from store.trail import FoundStep, Place, StepKind, Trail, deed_of, links_of, steps_of
+from store.trail.id_index import ORIGIN, SPEAKING, IdIndex, IdIndexes, build, nothing
+from store.trail.steps import FoundStep, Place, StepKind, Trail, deed_of, links_of, steps_of
 
 #: The most ids of one message that are followed: a message moved so often is in a circle.
 IDS_MAX: Final = 1_000

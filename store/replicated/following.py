@@ -18,12 +18,12 @@ from errno import ENOENT
 from typing import Final
 
 from store.bodies import Drop
-from store.database import Database, Head, Row
 from store.decode import RawRecord
 from store.errors import CopyAhead, Corrupt, LogFailed
 from store.files import Files, write_all
 from store.log import FileLog, Place
 from store.recovery import Recovery, State, Verdict, check_follows, ends_closed
+from store.replicated.database import Database, Head, Row
 from store.segment import BadHeader, EntryHead, decode_header, read_entry, scan
 from store.segment_directory import SegmentDirectory, Source
 

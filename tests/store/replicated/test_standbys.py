@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from store.standbys import Standbys, doubt_about, judged, standby_names
+from store.replicated.standbys import Standbys, doubt_about, judged, standby_names
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_role_that_may_not_look_sees_nobody() -> None:
 
 
 def test_the_settings_on_the_pages_are_fit() -> None:
-    pages = (Path(__file__).parents[2] / "docs").glob("*.md")
+    pages = (Path(__file__).parents[3] / "docs").glob("*.md")
     settings = [
         each for page in pages for each in re.findall(r"synchronous_standby_names = '([^']*)'", page.read_text())
     ]

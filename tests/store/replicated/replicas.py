@@ -6,13 +6,13 @@ from typing import Protocol
 
 from store import decode, record
 from store.bodies import BodyStore
-from store.database import Database, Doubtful, Leases, Unavailable
-from store.following import NEW, Copying, Following, UpTo
 from store.journal import Journal, JournalLimits
 from store.log import FileLog, LogSettings
-from store.log_owner import LogOwner
 from store.record import RecordType
-from store.replicated_log import ReplicatedLog
+from store.replicated.database import Database, Doubtful, Leases, Unavailable
+from store.replicated.following import NEW, Copying, Following, UpTo
+from store.replicated.log import ReplicatedLog
+from store.replicated.owner import LogOwner
 from store.writer import InlineWriter
 from tests.store.workload import BROKER_ID, DIRECTORY, EPOCH, Body
 from tests.support.sim_files import SimFiles

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from store.database import Chunk, Database, Doubtful, Head, Row, Unavailable
 from store.errors import LogFailed, LogFenced, LogUnknown
 from store.log import Place
+from store.replicated.database import Chunk, Database, Doubtful, Head, Row, Unavailable
 from store.segment import SEGMENT_HEADER_BYTES
 
 

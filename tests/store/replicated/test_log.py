@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store.body import LargeBody
-from store.database import Row
 from store.errors import CopyAhead, Corrupt, IsCopy, JournalFull, LogFailed, LogFenced, LogUnknown
-from store.following import Following, UpTo
 from store.log import FileLog, LogSettings, Place
-from store.repair import CannotRepair, plan
+from store.repair.plan import CannotRepair, plan
+from store.replicated.database import Row
+from store.replicated.following import Following, UpTo
 from tests.store.desk import Desk
-from tests.store.replicas import Replica
+from tests.store.replicated.replicas import Replica
 from tests.store.workload import DIRECTORY, EPOCH
 from tests.support.sim_database import PASSING, SimDatabase
 from tests.support.sim_files import Fault, SimFiles

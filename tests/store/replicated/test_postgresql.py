@@ -20,14 +20,14 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import DiagnosticField
 from psycopg.pq.abc import PGconn, PGresult
 
-from store import postgresql_server
-from store.database import Chunk, Database, Doubtful, Head, Leases, Row, Unavailable
 from store.errors import DatabaseUnfit, LogFailed
 from store.log import Place
-from store.postgresql import Postgres, PostgresLease
-from store.postgresql_server import PostgresSettings, Server, check_dsn
+from store.replicated import server as postgresql_server
+from store.replicated.database import Chunk, Database, Doubtful, Head, Leases, Row, Unavailable
+from store.replicated.postgresql import Postgres, PostgresLease
+from store.replicated.server import PostgresSettings, Server, check_dsn
+from store.replicated.standbys import Standbys
 from store.segment import encode_header
-from store.standbys import Standbys
 from tests.support.postgresql import SYNCHRONOUS, Pair, PostgreSQL
 from tests.support.process import PATIENCE_S, awaited
 from tests.support.sim_database import SimDatabase
@@ -568,7 +568,7 @@ def test_last_words_are_doubtful_before_the_connection_has_broken(pair: Pair, mo
 
     database = begun(pair)
     with monkeypatch.context() as patched:
-        patched.setattr("store.postgresql_server._in_one_go", say)
+        patched.setattr("store.replicated.server._in_one_go", say)
         with pytest.raises(Doubtful, match="terminating connection"):
             database.append(1, Place(1, 64), b"x", 1)
     assert database.append(1, Place(1, 64), b"x", 1)
@@ -691,8 +691,8 @@ def test_a_commit_that_is_not_looked_at_is_doubtful(pair: Pair, monkeypatch: pyt
         "confirm": lambda: database.confirm(1, Place(1, 64)),
     }
     with monkeypatch.context() as patched:
-        patched.setattr("store.postgresql_server._STANDBYS", b"missing")
-        patched.setattr("store.postgresql_server.STANDBYS", b"DO $$ BEGIN RAISE query_canceled; END $$")
+        patched.setattr("store.replicated.server._STANDBYS", b"missing")
+        patched.setattr("store.replicated.server.STANDBYS", b"DO $$ BEGIN RAISE query_canceled; END $$")
         with pytest.raises(Doubtful):
             changes[change]()
     assert database.head().end == {"append": Place(1, 65), "begin": Place(2, 64), "confirm": Place(1, 64)}[change]

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from store.database import Chunk, Row, Unavailable
 from store.errors import LogFailed
 from store.log import FileLog, Place
-from store.log_owner import LogOwner
+from store.replicated.database import Chunk, Row, Unavailable
+from store.replicated.owner import LogOwner
 from store.segment import SEGMENT_HEADER_BYTES, Entry, encode_header, header_of, scan
 
 #: Size of a large body's chunks, in bytes: easy to handle for the database.

@@ -31,7 +31,7 @@ from store.files import Files, write_file
 from store.inspect import verify
 from store.log import COPY
 from store.record import RecordType, RemovalReason
-from store.salvage import NOTHING_BEHIND, Loss, Salvage, salvage
+from store.repair.salvage import NOTHING_BEHIND, Loss, Salvage, salvage
 from store.segment import (
     BadHeader,
     NewerHeader,

@@ -6,13 +6,14 @@ from random import Random
 
 import pytest
 
-from store import inspect, record, repair, segment
+from store import inspect, record, segment
 from store.decode import UNSTATED
 from store.errors import Corrupt, NewerFormat
 from store.log import FileLog, LogSettings
 from store.record import RecordType
 from store.recovery import Recovery
-from store.repair import CannotRepair, Plan
+from store.repair import plan as repair
+from store.repair.plan import CannotRepair, Plan
 from store.segment import segment_name
 from tests.store.segments import header, made, newer, packed
 from tests.store.workload import DECOYS, DIRECTORY, EPOCH, Station

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from store.counted import counted
-from store.trail import StepKind, TrailStep
+from store.trail.steps import StepKind, TrailStep
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -1,0 +1,1 @@
+"""Repairs a damaged journal: what is valid stays, what is lost is listed."""

@@ -1,0 +1,1 @@
+"""The replicated log: entries are durable in a database with a standby, and copied to a local directory."""
