@@ -248,8 +248,10 @@ EVENTS: Final[dict[str, Event]] = {
     "link.operated": Event("info", "An operator started, stopped, paused or resolved a link.", _MEANT, audited=True),
     "link.password_readable": Event(
         "warning",
-        "A link sends its password over the network without TLS, where others can read it.",
-        "Let the other broker listen with TLS, and give the link a URL of `amqps` or `mqtts`.",
+        "A link may send its password over the network without TLS, where others can read it: over MQTT always, over "
+        "AMQP unless the other broker offers SCRAM.",
+        "Let the other broker listen with TLS, and give the link a URL of `amqps` or `mqtts`; or, over AMQP, set "
+        "`sasl-mechanisms` without PLAIN.",
     ),
     "link.reserved": Event(
         "info", "The link of another broker has lost its connection; messages that it may already have are kept for it."

@@ -11,6 +11,7 @@ from broker.config.links import LinkSection
 from broker.config.model import Config
 from broker.engine import compile_filter
 from broker.engine.model.names import check_name, check_queue_name, check_sendable
+from broker.engine.model.row import kebab
 from broker.engine.model.span import Span
 from protocols.mqtt.errors import MqttError
 from protocols.mqtt.limits import Limits
@@ -62,6 +63,10 @@ def _connection(key: str, link: LinkSection) -> Iterator[Clash]:
         yield Clash((f"{key}.{given}",), shown(getattr(link, given)), "give certificate and key together")
     if link.password_file is not None and not link.user:
         yield Clash((f"{key}.password-file",), shown(link.password_file), "a password needs a user: give user")
+    for field in ("sasl_mechanisms", "scram_iterations_max"):
+        if field in link.model_fields_set and (link.speaks_mqtt or not link.user):
+            fix = "only AMQP logs in so: remove this" if link.speaks_mqtt else "it is for a user's login: give user"
+            yield Clash((f"{key}.{kebab(field)}",), shown(getattr(link, field)), fix)
     if link.retry_interval > link.retry_interval_max:
         keys = (f"{key}.retry-interval", f"{key}.retry-interval-max")
         yield Clash(keys, shown(link.retry_interval), f"give at most retry-interval-max ({link.retry_interval_max} ms)")

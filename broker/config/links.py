@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple, get_args
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -47,6 +47,11 @@ class LinkUrl(NamedTuple):
         return is_loopback(self.host)
 
     @property
+    def readable(self) -> bool:
+        """Whether others on the network can read what is sent."""
+        return not (self.secure or self.is_loopback)
+
+    @property
     def mqtt(self) -> bool:
         """Whether it is MQTT, else AMQP."""
         return self.scheme.startswith("mqtt")
@@ -82,6 +87,7 @@ def _routing(value: object) -> object:
     raise ValueError(f"give one of {', '.join(json.dumps(word) for word in RoutingType.__members__)}")
 
 
+Mechanism = Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"]
 Name = Annotated[str, Field(min_length=1)]
 Routing = Annotated[RoutingType, BeforeValidator(_routing)]
 
@@ -175,6 +181,10 @@ class LinkSection(Section):
     """The user to log in as; empty: anonymous."""
     password_file: Annotated[Path | None, Field(strict=False)] = None
     """The file whose first line is the password."""
+    sasl_mechanisms: Annotated[tuple[Mechanism, ...], Field(strict=False, min_length=1)] = get_args(Mechanism)
+    """How the user may log in over AMQP, by the strongest that is offered there; PLAIN sends the password itself."""
+    scram_iterations_max: Annotated[int, Field(ge=4_096, le=10_000_000)] = 2_000_000
+    """Iterations of SCRAM that the other broker may ask for: three times today's advice, 2 s of a processor."""
     ca: Annotated[Path | None, Field(strict=False)] = None
     """The authorities of the other broker's certificate, in PEM; unset: those of the system."""
     certificate: Annotated[Path | None, Field(strict=False)] = None
@@ -196,6 +206,11 @@ class LinkSection(Section):
     remote_queues: dict[str, RemoteQueueSection] = Field(default_factory=dict)
     topics: dict[str, TopicsSection] = Field(default_factory=dict)
     mqtt: dict[str, MqttRouteSection] = Field(default_factory=dict)
+
+    @property
+    def sends_password(self) -> bool:
+        """Whether its password itself may be sent."""
+        return self.password_file is not None and (self.speaks_mqtt or "PLAIN" in self.sasl_mechanisms)
 
     @property
     def urls(self) -> tuple[LinkUrl, ...]:

@@ -17,6 +17,7 @@ from broker.security.users_file import UnusableFile
 from broker.sessions.links.amqp import AmqpLinkSession
 from broker.sessions.links.bridge import Bridge, bridges
 from broker.sessions.links.links import Links
+from broker.sessions.links.login import Aside
 from broker.sessions.links.model import Kind, Link, LinkSettings, RouteSettings
 from broker.sessions.links.mqtt import MqttLinkSession
 from broker.sessions.login import Peer
@@ -47,6 +48,8 @@ def link_settings(config: Config) -> list[LinkSettings]:
             enabled=section.enabled,
             user=section.user,
             password=link_password(section),
+            sasl_mechanisms=section.sasl_mechanisms,
+            scram_iterations_max=section.scram_iterations_max,
             retry_interval=section.retry_interval,
             retry_interval_max=section.retry_interval_max,
             idle_timeout=section.idle_timeout,
@@ -117,14 +120,15 @@ def _sending(
 
 
 class LinkSessions:
-    """Makes the session of each connection of a link."""
+    """Makes the session of each connection of a link.  `aside`: runs the work of their logins on a thread."""
 
-    def __init__(self, config: Config, tick: Tick, links: Links, mqtt_sessions: MqttSessions) -> None:
+    def __init__(self, config: Config, tick: Tick, links: Links, mqtt_sessions: MqttSessions, aside: Aside) -> None:
         self._config = config
         self._tick = tick
         self._links = links
         self._mqtt_sessions = mqtt_sessions
-        self._hosts = {str(url): url.host for section in config.links.values() for url in section.urls}
+        self._aside = aside
+        self._urls = {str(url): url for section in config.links.values() for url in section.urls}
         self._amqp_limits = AmqpLimits(
             handshake_bytes_max=config.limits.connect_bytes_max,
             message_bytes_max=config.limits.body_bytes_max + config.limits.header_bytes_max,
@@ -167,7 +171,9 @@ class LinkSessions:
             self._amqp_limits,
             broker_name=self._config.broker.name,
             version=__version__,
-            hostname=self._hosts[link.remote],
+            hostname=self._urls[link.remote].host,
+            readable=self._urls[link.remote].readable,
+            aside=self._aside,
             connection_id=connection_id,
             peer=peer,
         )
@@ -176,7 +182,7 @@ class LinkSessions:
 def make_dialer(config: Config, tick: Tick, links: Links, sessions: LinkSessions, report: Report) -> Dialer:
     """Return the dialer that connects the links.  Raises UnusableFile."""
     for name, url in readable_passwords(config):
-        report("link.password_readable", link=name, remote=url)
+        report("link.password_readable", link=name, remote=str(url))
     return Dialer(tick, links, Endpoints(config.links), sessions, report=report, monotonic_ms=clock.monotonic_ms)
 
 

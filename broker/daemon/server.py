@@ -38,7 +38,9 @@ class Server:
             self.security = BrokerSecurity(config, broker.engine, self._runner, report=log, now=clock.monotonic_ms)
             self.links = Links(broker.engine, link_settings(config))
             self._accepting = Accepting(config, broker.tick, self.security.gate)
-            self._link_sessions = LinkSessions(config, broker.tick, self.links, self._accepting.mqtt_sessions)
+            self._link_sessions = LinkSessions(
+                config, broker.tick, self.links, self._accepting.mqtt_sessions, self._runner.for_links
+            )
             self.dialer = make_dialer(config, broker.tick, self.links, self._link_sessions, log)
         except OSError as error:
             raise UnusableFile(str(error)) from None

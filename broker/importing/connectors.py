@@ -21,7 +21,7 @@ _CHECKED: Final = "the certificate of the other broker is always checked, and mu
 _RULES: Final[dict[str, Rule]] = {
     "verifyHost": Always("true", _CHECKED),
     "trustAll": Always("false", _CHECKED),
-    "saslMechanisms": Leave("a link logs in by PLAIN as its user, by EXTERNAL with a certificate, else by ANONYMOUS"),
+    "saslMechanisms": Leave("a link with a user logs in by SCRAM or PLAIN, else by EXTERNAL or ANONYMOUS"),
 }
 
 

@@ -26,6 +26,7 @@ class LoopRunner:
         self._tick = tick
         self._threads = ThreadPoolExecutor(THREADS, "login")
         self._fetcher = ThreadPoolExecutor(1, "keys")
+        self._linker = ThreadPoolExecutor(1, "links")
 
     def run(self, work: Callable[[], Result], then: Callable[[Result | BaseException], None]) -> None:
         self._run_on(self._threads, work, then)
@@ -33,6 +34,10 @@ class LoopRunner:
     def aside(self, work: Callable[[], Result], then: Callable[[Result | BaseException], None]) -> None:
         """As `run`, for work that waits for other servers: it has its own thread, and no login waits for it."""
         self._run_on(self._fetcher, work, then)
+
+    def for_links(self, work: Callable[[], Result], then: Callable[[Result | BaseException], None]) -> None:
+        """As `run`, for logins of links: other brokers say how long they take, so clients do not wait for them."""
+        self._run_on(self._linker, work, then)
 
     def _run_on(
         self, threads: ThreadPoolExecutor, work: Callable[[], Result], then: Callable[[Result | BaseException], None]
@@ -58,5 +63,5 @@ class LoopRunner:
 
     def close(self) -> None:
         """Stop the threads; pending work never calls back."""
-        for threads in (self._threads, self._fetcher):
+        for threads in (self._threads, self._fetcher, self._linker):
             threads.shutdown(wait=False, cancel_futures=True)

@@ -23,6 +23,12 @@ from broker.security.reload import acceptor_context, read_keys, tls_settings
 from broker.security.users_file import UnusableFile
 from broker.security.validity import Span, certificates, revocation_lists
 
+_READABLE_MQTT = "the password crosses the network readable: use mqtts"
+_READABLE_AMQP = (
+    "the password crosses the network readable if the other broker offers only PLAIN: use amqps, or sasl-mechanisms"
+    " without PLAIN"
+)
+
 #: A setting, its value if it is one file, and the function that reads it.
 _Check = tuple[str, str, Callable[[], object]]
 
@@ -40,7 +46,7 @@ def problems(config: Config, source: str) -> list[Problem]:
 def warnings(config: Config, source: str, now: datetime) -> list[Problem]:
     """What a broker starts with nevertheless: readable passwords, and what will keep clients out, or already does."""
     readable = [
-        Problem(source, f"links.{name}.url", url, "the password crosses the network readable: use amqps or mqtts")
+        Problem(source, f"links.{name}.url", str(url), _READABLE_MQTT if url.mqtt else _READABLE_AMQP)
         for name, url in readable_passwords(config)
     ]
     return readable + [

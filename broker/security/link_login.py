@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Iterator
 
 from broker.config import Config, LinkSection
+from broker.config.links import LinkUrl
 from broker.net.tls import TlsUnusable, make_client_context
 from broker.security.users_file import Stamp, UnusableFile, stamp_of
 
@@ -22,12 +23,12 @@ def link_password(section: LinkSection) -> bytes:
         raise UnusableFile(f"{why}: write it to the first line of that file, for the broker's user") from None
 
 
-def readable_passwords(config: Config) -> Iterator[tuple[str, str]]:
-    """Yield the links, with their URLs, whose password others on the network can read."""
+def readable_passwords(config: Config) -> Iterator[tuple[str, LinkUrl]]:
+    """Yield the links, with their URLs, whose password others on the network may read."""
     for name, link in config.links.items():
         for url in link.urls:
-            if link.enabled and link.password_file is not None and not url.secure and not url.is_loopback:
-                yield name, str(url)
+            if link.enabled and link.sends_password and url.readable:
+                yield name, url
 
 
 class LinkContext:

@@ -1,4 +1,4 @@
-"""Links over TLS between brokers in processes of their own: by password, by certificate, and not by a stranger's."""
+"""Links with a login between brokers in processes of their own: by SCRAM, over TLS, by certificate."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from broker.security.passwords import scram_keys
 from broker.security.users_file import StoredUser
+from broker.sessions.sasl import SCRAMS
 from tests.support.certificates import Authority
 from tests.support.daemon import DaemonProcess, running
 from tests.support.peers import free_port
@@ -133,6 +135,33 @@ def test_links_over_tls(tmp_path: Path, scheme: str, login: str, error: str) -> 
         far.start()
         link_awaited(near, lambda link: link["routes"][0]["passed"] == MESSAGES)
         assert far.queue(queue)["messages"] == MESSAGES
+
+
+@pytest.mark.parametrize("mechanism", SCRAMS)
+def test_links_log_in_by_scram(tmp_path: Path, mechanism: str) -> None:
+    """With the keys of a user today: their iterations are made beside the event loop."""
+    far_directory, near_directory = tmp_path / "far", tmp_path / "near"
+    far_directory.mkdir()
+    near_directory.mkdir()
+    keys = {mechanism: scram_keys(mechanism, "secret", b"salt" * 4)}
+    stored = {"link": StoredUser(frozenset({"amq"}), scram=keys)}
+    (tmp_path / "good").write_text("secret\n")
+    (tmp_path / "bad").write_text("xyzzy\n")
+    port = free_port()
+    login = f'user = "link"\nsasl-mechanisms = ["{mechanism}"]\npassword-file = "{tmp_path}/{{}}"'
+    right = LINK.format(scheme="amqp", port=port, login=login.format("good")) + AMQP_ROUTE
+    wrong = LINK.replace("far", "guess").format(scheme="amqp", port=port, login=login.format("bad"))
+    with (
+        running(far_directory, "[security]\nlogin-failure-delay = 0\n", stored=stored, fixed={"amqp": port}) as far,
+        running(near_directory, right + wrong) as near,
+        connected(near.port) as client,
+    ):
+        client.put("/queue/orders.out", "1", DURABLE)
+        link_awaited(near, lambda link: link["routes"][0]["passed"] == 1)
+        refused = awaited(lambda: near.get("links/guess"), lambda link: link["attempts"] > 1)
+        assert refused["error"] == "login refused: the other broker does not let in user link"
+        assert "wrong SCRAM proof" in far.log
+        assert not [word for word in ("secret", "xyzzy") if word in far.log + near.log]
 
 
 @pytest.mark.parametrize(("scheme", "login"), [(s, login) for s in ("amqps", "mqtts") for login in WRONG])

@@ -23,6 +23,7 @@ from broker.sessions.links.model import Route
 from broker.sessions.login import Peer
 from broker.sessions.tick import Tick
 from tests.support.sim_broker import SimBroker, SimPeer, configured
+from tests.support.sim_gate import Result, outcome
 
 #: Rounds after which both brokers count as exchanging bytes without end.
 ROUNDS_MAX: Final = 10_000
@@ -73,10 +74,16 @@ class SimLinks:
         self.down: set[str] = set()  # links whose other end cannot be reached
         broker.tick.enter()
         self.links = Links(broker.engine, link_settings(broker.config))
-        self.make_session = LinkSessions(broker.config, broker.tick, self.links, broker.accepting.mqtt_sessions)
+        self.computing: list[Callable[[], None]] = []  # logins' work, which a real broker does on a thread
+        self.make_session = LinkSessions(
+            broker.config, broker.tick, self.links, broker.accepting.mqtt_sessions, self._compute_later
+        )
         self.make_session.restore()
         self.wires: dict[str, Wire] = {}
         self._made = 0
+
+    def _compute_later(self, work: Callable[[], Result], then: Callable[[Result | BaseException], None]) -> None:
+        self.computing.append(lambda: then(outcome(work)))
 
     def link(self, name: str = "b") -> BrokerLink:
         """Return a link."""
@@ -113,7 +120,11 @@ class SimLinks:
             self.broker.run()
             for other in self.others.values():
                 other.run()
-            if not any([wire.carry() for wire in list(self.wires.values())]):
+            computing, self.computing = self.computing, []
+            for compute in computing:
+                self.broker.tick.enter()
+                compute()
+            if not any([wire.carry() for wire in list(self.wires.values())]) and not computing:
                 return
         raise AssertionError("the brokers do not come to rest")
 

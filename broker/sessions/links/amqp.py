@@ -9,6 +9,7 @@ not affect other routes (`route_session`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from broker.engine import DeliveryOutcome, redelivery
@@ -18,11 +19,13 @@ from broker.sessions.amqp.endpoint import SHARED, AmqpEndpoint, Handlers
 from broker.sessions.amqp.terms import AmqpOptions
 from broker.sessions.amqp.transactions import OpenTransaction
 from broker.sessions.links.links import Links
-from broker.sessions.links.login import LinkLogin
+from broker.sessions.links.login import Aside, LinkLogin
 from broker.sessions.links.model import Link, State
 from broker.sessions.links.route_session import RouteSession
 from broker.sessions.links.routes import UnsendableByRoutes, words
+from broker.sessions.links.scram import LoginFailed
 from broker.sessions.login import Peer
+from broker.sessions.reading import LOGIN
 from broker.sessions.tick import Tick, Transport
 from protocols.amqp.connection import AmqpConnection
 from protocols.amqp.errors import NOT_ALLOWED, AmqpError, link_error
@@ -48,6 +51,8 @@ class AmqpLinkSession(AmqpEndpoint):
         broker_name: str,
         version: str,
         hostname: str,
+        readable: bool,
+        aside: Aside,
         connection_id: str,
         peer: Peer,
     ) -> None:
@@ -70,7 +75,8 @@ class AmqpLinkSession(AmqpEndpoint):
         self._links = links
         self._link = link
         self._broker_name = broker_name
-        self._login = LinkLogin(codec, link, hostname, options)
+        self._aside = aside
+        self._login = LinkLogin(codec, link, hostname, options, self._compute, readable=readable)
         self._why = ""  # why the connection ends
 
     @property
@@ -80,12 +86,26 @@ class AmqpLinkSession(AmqpEndpoint):
     # -- login and end ---------------------------------------------------------------------------------------------
 
     def _on_sasl(self, event: SaslMechanisms | SaslChallenge | SaslOutcome) -> None:
-        why = self._login.step(event)
-        if why:
-            self._why = why
+        self._log_in(lambda: self._login.step(event))
+
+    def _log_in(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except LoginFailed as failure:
+            self._why = str(failure)
             self.codec.send_close()
             self.end(redelivery.CLOSED)
         self.touch()
+
+    def _compute(self, work: Callable[[], bytes], then: Callable[[bytes | BaseException], None]) -> None:
+        """Compute a step of the login on a thread; nothing is read meanwhile."""
+
+        def computed(result: bytes | BaseException) -> None:
+            if not self.lost:
+                self._log_in(lambda: then(result))
+                self.process()
+
+        self._aside(work, self.reading.until(LOGIN, computed))
 
     def _on_connected(self, event: Connected) -> None:
         self._login.send_open()

@@ -1,50 +1,129 @@
-"""The login of a link at the other broker, and that broker's capabilities."""
+"""The login of a link at the other broker, and that broker's capabilities.
+
+With a user: the strongest mechanism that both brokers know.  PLAIN sends the password itself, so where others could
+read it, it is never sent to a broker that has offered SCRAM, not even if it offers only PLAIN the next time: somebody
+in between can take SCRAM out of an offer.  Where nobody can (TLS, this machine), PLAIN follows on a refusal of SCRAM:
+the user may have no keys for it there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from broker.sessions.amqp.terms import ANONYMOUS_RELAY, PRODUCT, AmqpOptions
 from broker.sessions.links.model import Link
+from broker.sessions.links.scram import LoginFailed, ScramLogin, Stage
+from broker.sessions.sasl import ANONYMOUS, EXTERNAL, PLAIN, SCRAMS
 from protocols.amqp.connection import AmqpConnection
-from protocols.amqp.performatives import Open, SaslChallenge, SaslCode, SaslInit, SaslMechanisms, SaslOutcome
+from protocols.amqp.performatives import (
+    Open,
+    SaslChallenge,
+    SaslCode,
+    SaslInit,
+    SaslMechanisms,
+    SaslOutcome,
+    SaslResponse,
+)
+
+#: Runs work on a thread, and passes its result or exception on, within a tick.
+Aside = Callable[[Callable[[], bytes], Callable[[bytes | BaseException], None]], None]
+
+#: The beginning of the names of all SCRAM mechanisms, also of those that are not known here.
+_SCRAM: Final = "SCRAM-"
 
 
 class LinkLogin:
-    """The login of one connection.  `relays`: the other broker has an anonymous relay; `bartleby`: it is a Bartleby."""
+    """The login of one connection.  `relays`: the other broker has an anonymous relay; `bartleby`: it is a Bartleby.
 
-    def __init__(self, codec: AmqpConnection, link: Link, hostname: str, options: AmqpOptions) -> None:
+    `aside`: runs the work of SCRAM; `readable`: others on the network can read what the connection sends.
+    """
+
+    def __init__(
+        self, codec: AmqpConnection, link: Link, hostname: str, options: AmqpOptions, aside: Aside, *, readable: bool
+    ) -> None:
         self.relays = False
         self.bartleby = False
         self._codec = codec
         self._link = link
         self._hostname = hostname
         self._options = options
+        self._aside = aside
+        self._readable = readable
+        self._mechanism = ""
+        self._scram: ScramLogin | None = None
 
-    def step(self, event: SaslMechanisms | SaslChallenge | SaslOutcome) -> str:
-        """Answer a SASL frame; why the login failed, empty if it did not."""
+    def step(self, event: SaslMechanisms | SaslChallenge | SaslOutcome) -> None:
+        """Answer a SASL frame, now or later.  Raises LoginFailed."""
         if isinstance(event, SaslMechanisms):
-            return self._begin(event.sasl_server_mechanisms)
-        if isinstance(event, SaslChallenge):
-            return "the other broker asks for more than a user and a password"
-        if event.code == SaslCode.OK:
-            return ""
-        who = f"user {self._link.settings.user}" if self._link.settings.user else "an anonymous client"
-        return f"login refused: the other broker does not let in {who}"
+            self._begin(event.sasl_server_mechanisms)
+        elif isinstance(event, SaslChallenge):
+            self._challenged(event.challenge)
+        elif event.code != SaslCode.OK:
+            self._refused()
+        elif self._scram is not None and self._scram.stage is not Stage.VERIFIED:
+            self._scram.verify(event.additional_data or b"")
 
-    def _begin(self, offered: Sequence[str]) -> str:
+    def _begin(self, offered: Sequence[str]) -> None:
         settings = self._link.settings
-        if settings.user and "PLAIN" in offered:
-            init = SaslInit("PLAIN", b"\0" + settings.user.encode() + b"\0" + settings.password, self._hostname)
-        elif not settings.user and "EXTERNAL" in offered and self._link.remote.startswith("amqps"):
-            init = SaslInit("EXTERNAL", b"", self._hostname)
-        elif not settings.user and "ANONYMOUS" in offered:
-            init = SaslInit("ANONYMOUS", b"anonymous", self._hostname)
+        self._mechanism = self._chosen(offered)
+        if self._mechanism in SCRAMS:
+            self._scram = ScramLogin(self._mechanism, settings.user, settings.password, settings.scram_iterations_max)
+            first = self._scram.begin()
+        elif self._mechanism == PLAIN:
+            first = b"\0" + settings.user.encode() + b"\0" + settings.password
         else:
-            wanted = "PLAIN" if settings.user else "ANONYMOUS or EXTERNAL"
-            return f"the other broker lets in by {', '.join(offered) or 'nothing'}, and not by {wanted}"
-        self._codec.send_sasl(init)
-        return ""
+            first = b"" if self._mechanism == EXTERNAL else b"anonymous"
+        self._codec.send_sasl(SaslInit(self._mechanism, first, self._hostname))
+
+    def _chosen(self, offered: Sequence[str]) -> str:
+        """The mechanism for this login.  Raises LoginFailed."""
+        link, settings = self._link, self._link.settings
+        if not settings.user:
+            wanted = [EXTERNAL, ANONYMOUS] if link.remote.startswith("amqps") else [ANONYMOUS]
+        else:
+            wanted = [each for each in (*SCRAMS, PLAIN) if each in settings.sasl_mechanisms]
+        found = [each for each in wanted if each in offered]
+        if any(each.startswith(_SCRAM) for each in offered):
+            link.scram_offered.add(link.remote)
+        if not found:
+            names = " or ".join(wanted) if settings.user else "ANONYMOUS or EXTERNAL"
+            raise LoginFailed(f"the other broker lets in by {', '.join(offered) or 'nothing'}, and not by {names}")
+        if PLAIN in found and len(found) > 1 and not self._readable and link.remote in link.scram_refused:
+            return PLAIN
+        if found[0] == PLAIN and len(wanted) > 1 and self._readable and link.remote in link.scram_offered:
+            text = "the other broker has offered SCRAM, and now lets in by"
+            raise LoginFailed(
+                f"{text} {', '.join(offered)}: the password is not sent readable; use amqps, or set sasl-mechanisms"
+            )
+        return found[0]
+
+    def _challenged(self, challenge: bytes) -> None:
+        scram = self._scram
+        if scram is None:
+            raise LoginFailed("the other broker asks for more than a user and a password")
+        if scram.stage is Stage.BEGUN:
+            self._aside(scram.prove(challenge), self._prove)
+        else:  # its signature comes before the outcome
+            scram.verify(challenge)
+            self._codec.send_sasl(SaslResponse(b""))
+
+    def _prove(self, proof: bytes | BaseException) -> None:
+        """Send the proof.  Raises LoginFailed."""
+        if isinstance(proof, BaseException):
+            raise LoginFailed(f"the proof of {self._mechanism} could not be made: {proof}")
+        assert self._scram is not None
+        self._scram.proof_sent()
+        self._codec.send_sasl(SaslResponse(proof))
+
+    def _refused(self) -> None:
+        link = self._link
+        if self._scram is None:
+            link.scram_refused.discard(link.remote)
+        elif not self._readable and PLAIN in link.settings.sasl_mechanisms:
+            link.scram_refused.add(link.remote)
+        who = f"user {link.settings.user}" if link.settings.user else "an anonymous client"
+        raise LoginFailed(f"login refused: the other broker does not let in {who}")
 
     def send_open(self) -> None:
         """Send OPEN."""

@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Final
 
 from broker.engine.model.message import RoutingType
+from broker.sessions.sasl import PLAIN, SCRAMS
 
 
 class State(StrEnum):
@@ -127,6 +128,8 @@ class LinkSettings:
     enabled: bool = True
     user: str = ""
     password: bytes = field(default=b"", repr=False)
+    sasl_mechanisms: tuple[str, ...] = (*SCRAMS, PLAIN)
+    scram_iterations_max: int = 2_000_000
     retry_interval: int = 1_000
     retry_interval_max: int = 30_000
     idle_timeout: int = 60_000
@@ -195,6 +198,8 @@ class Link:
         self.client_id = ""  # of this broker at the other one, over MQTT
         self.peer = ""  # the other broker's product and container id
         self.remote = ""  # its URL
+        self.scram_offered: set[str] = set()  # URLs whose broker has offered SCRAM
+        self.scram_refused: set[str] = set()  # and those whose broker has refused the user by SCRAM
         self.attempts = 0  # that have failed since the last success
         self.attempts_before = 0  # that had failed before it
         self.opened_at = 0

@@ -17,6 +17,7 @@ RESOURCES = '[[resource-limit-settings]]\nmatch = "alice"\n'
 JWT = '[security.jwt]\nissuer = "https://i"\n'
 REMOTE_QUEUE = "[links.'{link}']\nurl = 'amqp://b'\n[links.'{link}'.remote-queues.r]\nqueue = 'q'\n"
 TOPICS = "[links.a]\nurl = 'amqp://b'\n[links.a.topics.r]\naddress = '{}'\n[links.a.topics.s]\naddress = '{}'\n"
+LOGIN = "[links.a]\nurl = '{}'\n{}\nsasl-mechanisms = [\"PLAIN\"]\n"
 MQTT_ROUTE = "[links.a]\nurl = 'mqtt://b'\n[links.a.mqtt.r]\n"
 RULE = "[[dead-letter-rules]]\nname = 'a'\n"
 TELEMETRY = "[telemetry]\nendpoint = "
@@ -221,6 +222,24 @@ def read(directory: Path, text: str) -> Config:
             "links.a.remote-queues.r.transmission-queue",
             '"out.*"',
             "name a queue of this broker",
+        ),
+        (
+            LOGIN.format("mqtt://b", 'user = "u"'),
+            "links.a.sasl-mechanisms",
+            "",
+            "only AMQP logs in so: remove this",
+        ),
+        (
+            LOGIN.format("amqp://b", ""),
+            "links.a.sasl-mechanisms",
+            "",
+            "it is for a user's login: give user",
+        ),
+        (
+            LOGIN.format("amqp://b", "").replace('sasl-mechanisms = ["PLAIN"]', "scram-iterations-max = 4096"),
+            "links.a.scram-iterations-max",
+            "4096",
+            "give user",
         ),
         (
             TOPICS.format("news.#", "*.sport"),

@@ -11,13 +11,17 @@ from pathlib import Path
 import pytest
 
 from broker.config import Config, load
+from broker.config.links import PORTS
+from broker.daemon.linking import make_dialer
 from broker.security import checks
 from broker.security.reload import prepare
 from broker.security.users_file import StoredUser, UnusableFile, write_users
 from broker.security.validity import SOON_DAYS, Span, first_end
 from tests.broker.cli.harness import invoke
 from tests.support.certificates import Authority
+from tests.support.sim_broker import SimBroker
 from tests.support.sim_gate import cheap_user
+from tests.support.sim_links import SimLinks
 
 SETTINGS = """
 [broker]
@@ -255,24 +259,40 @@ def test_an_empty_users_file_lets_nobody_in_but_is_no_problem(site: Site) -> Non
 
 
 @pytest.mark.parametrize(
-    ("url", "warned"),
+    ("url", "more", "fix"),
     [
-        ("amqp://paris.example:5672", True),
-        ("mqtt://192.0.2.1", True),
-        ("amqps://paris.example", False),
-        ("mqtts://paris.example", False),
-        ("amqp://127.0.0.1", False),
-        ("amqp://[::1]:5672", False),
-        ("mqtt://localhost", False),
+        (
+            "amqp://paris.example:5672",
+            "",
+            "if the other broker offers only PLAIN: use amqps, or sasl-mechanisms without",
+        ),
+        ("amqp://paris.example:5672", 'sasl-mechanisms = ["PLAIN"]', "use amqps, or sasl-mechanisms without PLAIN"),
+        ("amqp://paris.example:5672", 'sasl-mechanisms = ["SCRAM-SHA-512", "SCRAM-SHA-256"]', ""),
+        ("mqtt://192.0.2.1", "", "the password crosses the network readable: use mqtts"),
+        ("amqps://paris.example", "", ""),
+        ("mqtts://paris.example", "", ""),
+        ("amqp://127.0.0.1", "", ""),
+        ("amqp://[::1]:5672", "", ""),
+        ("mqtt://localhost", "", ""),
+        ("amqp://paris.example:5672", "enabled = false", ""),
     ],
 )
 @pytest.mark.parametrize("password", [True, False])
 def test_a_password_that_crosses_the_network_readable_is_a_warning(
-    tmp_path: Path, url: str, warned: bool, password: bool
+    tmp_path: Path, url: str, more: str, fix: str, password: bool
 ) -> None:
+    """`config check` says so, and the log at the start."""
     (tmp_path / "password").write_text("secret\n")
     file = tmp_path / "broker.toml"
-    login = f'user = "u"\npassword-file = "{tmp_path}/password"\n' if password else ""
+    login = f'user = "u"\npassword-file = "{tmp_path}/password"\n{more}\n' if password else ""
     file.write_text(f'[links.paris]\nurl = "{url}"\n{login}')
-    found = checks.warnings(load(file), str(file), datetime.now(UTC))
-    assert [each.key for each in found] == (["links.paris.url"] if warned and password else [])
+    config = load(file)
+    warned = bool(fix) and password
+    found = checks.warnings(config, str(file), datetime.now(UTC))
+    assert [each.key for each in found] == (["links.paris.url"] if warned else [])
+    assert all(fix in each.fix for each in found)
+    broker = SimBroker(config)
+    links = SimLinks(broker, {})
+    make_dialer(config, broker.tick, links.links, links.make_session, broker.engine.report)
+    port = "" if url.count(":") > 1 else f":{PORTS[url.partition(':')[0]]}"
+    assert broker.reported("link.password_readable") == ([{"link": "paris", "remote": url + port}] if warned else [])
