@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from itertools import count
 from pathlib import Path
-from shutil import copytree, rmtree
+from shutil import copy2, copytree, rmtree
 from typing import Final
 
 import pytest
@@ -16,10 +16,12 @@ import pytest
 from broker.reasons.exit_status import ExitStatus
 from store.replicated.postgresql import Postgres
 from store.replicated.server import PostgresSettings
+from tests.interop.scram import salt_and_iterations
 from tests.support.daemon import DaemonProcess
 from tests.support.peers import free_port
 from tests.support.postgresql import PostgreSQL, Server
 from tests.support.process import awaited
+from tests.support.sim_gate import cheap_user
 from tests.support.stomp_client import StompSocket
 
 QUEUE: Final = "/queue/orders"
@@ -145,6 +147,23 @@ def test_a_standby_takes_over(brokers: Brokers) -> None:
     two.await_standby()
     assert waiting(one, 1) == [b"first"]
     assert (two.stop(), one.stop()) == (0, 0)
+
+
+def test_unknown_users_look_alike_at_both_brokers(brokers: Brokers) -> None:
+    """Both have the same users file and its secret, as docs/high-availability.md asks for."""
+    one, two = brokers.make("one"), brokers.make("two")
+    one.set_users({"alice": cheap_user("secret", "amq")})
+    one.start()
+    two.data.mkdir(exist_ok=True)
+    for name in ("users.toml", "users.secret"):
+        copy2(one.data / name, two.data / name)
+    two.begin()
+    two.await_standby()
+    names = ("alice", "mallory", "nobody")
+    before = [salt_and_iterations(one.ports["amqp"], name) for name in names]
+    one.kill()
+    two.await_ready()
+    assert [salt_and_iterations(two.ports["amqp"], name) for name in names] == before
 
 
 def test_a_copied_data_directory_makes_two_brokers(brokers: Brokers) -> None:

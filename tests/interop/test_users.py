@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from broker.security.users_file import StoredUser, read_users, write_users
+from tests.interop.scram import salt_and_iterations
 from tests.support.daemon import DaemonProcess, running
 from tests.support.sim_gate import cheap_user
 from tests.support.stomp_client import StompSocket
@@ -97,3 +98,19 @@ def test_a_broker_does_not_start_with_a_users_file_that_others_can_read(tmp_path
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 2
     assert "chmod 600" in ended.stderr
+
+
+def test_an_unknown_user_has_the_same_salt_after_a_restart(tmp_path: Path) -> None:
+    """Otherwise a salt that changes would tell which users do not exist."""
+    names = ("alice", "mallory", "nobody")
+    with running(tmp_path, SETTINGS, users={"alice": "secret"}) as broker:
+        before = [salt_and_iterations(broker.ports["amqp"], name) for name in names]
+        broker.stop()
+        broker.start()
+        assert [salt_and_iterations(broker.ports["amqp"], name) for name in names] == before
+        assert len(set(before)) == len(names)
+        broker.stop()
+        (broker.data / "users.secret").unlink()
+        broker.start()
+        after = [salt_and_iterations(broker.ports["amqp"], name) for name in names]
+        assert [one == two for one, two in zip(before, after, strict=True)] == [True, False, False], "only by the file"
