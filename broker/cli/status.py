@@ -116,11 +116,19 @@ def _status_facts(answer: dict[str, Any]) -> dict[str, object]:
         "consumers": answer["consumers"],
         "messages": answer["messages"],
         "memory": memory,
+        **_transactions_facts(answer),
         "journal": f"{counted(journal['segments'], 'segment')}, {size_shown(journal['pending_bytes'])} not yet durable",
         **_settings_facts(answer),
         "disk": f"{size_shown(journal['disk_free_bytes'])} free" + _disk_state(journal),
     }
     return header
+
+
+def _transactions_facts(answer: dict[str, Any]) -> dict[str, object]:
+    """What open transactions hold; a broker of an older version shows nothing."""
+    if not answer.get("transactions"):
+        return {}
+    return {"transactions": f"{answer['transactions']} open, {size_shown(answer['transactions_bytes'])} of the memory"}
 
 
 def _settings_facts(answer: dict[str, Any]) -> dict[str, object]:

@@ -200,8 +200,8 @@ class LimitsSection(Section):
     """Open transactions of one connection: clients use one, connection pools several."""
     transaction_bytes_max: Annotated[Bytes, Field(ge=1024)] = 8 << 20
     """Bytes of one transaction's messages: they stay in memory until the commit, then form one journal entry."""
-    transaction_acknowledged_bytes_max: Annotated[Bytes, Field(ge=1024)] = 32 << 20
-    """Memory of what one transaction acknowledges or returns, held until its end: many times a consumer's window."""
+    open_transactions_bytes_max: Annotated[Bytes, Field(ge=1024)] = 32 << 20
+    """Memory of what all open transactions of one connection send, acknowledge and return: four of the largest."""
     addresses_max: Annotated[int, Field(ge=-1)] = 250_000
     """Addresses of the whole broker, above which clients cannot create more: 1.5 KB each; -1: no limit."""
     sessions_max: Count = 100_000

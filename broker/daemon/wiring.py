@@ -94,7 +94,7 @@ def configured_limits(config: Config, memory_bytes: int) -> Limits:
         reaper_period=config.broker.address_queue_scan_period,
         transaction_timeout=config.broker.transaction_timeout,
         transaction_bytes_max=config.limits.transaction_bytes_max,
-        transaction_acknowledged_bytes_max=config.limits.transaction_acknowledged_bytes_max,
+        open_transactions_bytes_max=config.limits.open_transactions_bytes_max,
         compact_min_files=config.journal.compact_min_files,
         compact_percentage=config.journal.compact_percentage,
     )

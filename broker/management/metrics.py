@@ -110,6 +110,12 @@ class BrokerCollector(Collector):
         yield GaugeMetricFamily(
             "broker_paged_bytes", "Bytes of the messages that are only on disk.", value=statistics.paged_bytes
         )
+        yield GaugeMetricFamily("broker_transactions", "Open transactions.", value=len(engine.transactions))
+        yield GaugeMetricFamily(
+            "broker_transactions_bytes",
+            "Memory of what open transactions send, acknowledge and return.",
+            value=engine.transactions.bytes,
+        )
         memory = GaugeMetricFamily("broker_memory_bytes", "Memory by use.", labels=["kind"])
         memory.add_metric(["messages"], usage.bytes)
         yield memory

@@ -90,9 +90,9 @@ CODES: Final = (
         "MQRC_SYNCPOINT_LIMIT_REACHED",
         Text(
             "MQ: the unit of work has more uncommitted messages than MAXUMSGS.",
-            "Commit more often, or raise `limits.transaction-bytes-max`.",
+            "Commit more often, or raise `limits.transaction-bytes-max` or `limits.open-transactions-bytes-max`.",
         ),
-        ("error too-large", "stomp too many transactions"),
+        ("error too-large", "error transactions-full", "stomp too many transactions"),
     ),
     MqCode(
         2025,

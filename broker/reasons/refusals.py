@@ -56,11 +56,11 @@ REFUSALS: Final = {
     "unknown-delivery": Refusal("Acknowledge each message once, on the subscription and connection that got it."),
     "duplicate": Refusal("Roll the transaction back: the message had been accepted before.", 409),
     "transaction-closed": Refusal("Begin again with a shorter transaction, or raise `transaction-timeout`."),
-    "too-large": Refusal(
-        "Send smaller messages or transactions, or raise `limits.transaction-bytes-max`; for what a transaction "
-        "acknowledges `limits.transaction-acknowledged-bytes-max`.",
-        413,
+    "transactions-full": Refusal(
+        "Commit more often, or raise `limits.open-transactions-bytes-max` or, if the sentence speaks of several "
+        "connections, `broker.global-max-size`, of which open transactions may hold a quarter."
     ),
+    "too-large": Refusal("Send smaller messages or transactions, or raise `limits.transaction-bytes-max`.", 413),
     "too-many": Refusal(
         "Let sessions expire or unsubscribe, or raise `limits.sessions-max` or "
         "`limits.subscriptions-per-connection-max`.",

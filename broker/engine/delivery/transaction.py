@@ -20,10 +20,13 @@ from broker.engine.moves import move
 from broker.engine.publish import publish, sending
 from broker.engine.publish.send import Send
 from broker.engine.queues import arrival
+from broker.engine.queues.address import Producer
 from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import consume, removal_bytes_of, settle_acknowledged
+from broker.engine.queues.room import Room
 from broker.engine.queues.state import NO_WAY_BACK, State
+from broker.engine.queues.uncommitted import Uncommitted
 from broker.engine.routing import destinations, registry
 from store.record import DeadLetterReason
 
@@ -60,15 +63,15 @@ class Settlement:
 class Transaction:
     """An open transaction.  `deadline` is in ms since the epoch; `bytes` is the cost of its sends in memory.
 
-    `settled_bytes` is that of the deliveries that it settles: no longer their consumer's, whose credit returns at once,
+    `held` counts them and the deliveries that it settles: no longer their consumer's, whose credit returns at once,
     they stay in memory until the end.  `messages` are those of all sends, in order of arrival.
     """
 
     deadline: int
     bytes_max: int
-    settled_bytes_max: int
+    room: Room
+    held: Uncommitted
     bytes: int = field(init=False, default=0)
-    settled_bytes: int = field(init=False, default=0)
     closed: bool = field(init=False, default=False)
     sends: list[Send] = field(init=False, default_factory=list)
     messages: list[Message] = field(init=False, default_factory=list)
@@ -80,27 +83,26 @@ class Transaction:
             raise TransactionClosed("the transaction took longer than transaction-timeout and was rolled back")
 
     def send(self, sends: Sequence[Send], messages: list[Message]) -> None:
-        """Add messages in their order.  Raises TransactionClosed, and TooLarge if it would not fit a journal entry."""
+        """Add messages in their order.
+
+        Raises TransactionClosed, TransactionsFull, and TooLarge if it would not fit a journal entry.
+        """
         self.check_open()
         size = size_of(messages)
         if self.bytes + size > self.bytes_max:
             raise TooLarge(f"the transaction exceeds {self.bytes_max} bytes: commit in smaller parts")
+        by_address: dict[str, list[Message]] = {}
+        for send in sends:
+            by_address.setdefault(send.address.name, []).extend(send.messages)
+        self.room.hold_sends(self.held, by_address, size)
         self.bytes += size
         self.sends += sends
         self.messages += messages
 
     def hold(self, messages: list[Message]) -> None:
-        """Count deliveries that are about to be settled in it; a single message is never too large.
-
-        Raises TransactionClosed, and TooLarge beyond its limit.
-        """
+        """Count deliveries that are about to be settled in it.  Raises TransactionClosed, TransactionsFull."""
         self.check_open()
-        size = size_of(messages)
-        if self.settled_bytes + size > self.settled_bytes_max and (self.settled_bytes or len(messages) > 1):
-            raise TooLarge(
-                f"the transaction acknowledges more than {self.settled_bytes_max} bytes: commit in smaller parts"
-            )
-        self.settled_bytes += size
+        self.room.hold_deliveries(self.held, messages)
 
     def acknowledge(self, consumer: Consumer, messages: list[Message], *, kept: bool) -> None:
         """Add deliveries that were consumed.  A run of them is one settlement, however many calls it took."""
@@ -121,13 +123,27 @@ class Transactions:
     def __len__(self) -> int:
         return len(self._open)
 
-    def begin(self) -> Transaction:
-        """Open a transaction."""
-        limits = self._state.limits
+    @property
+    def bytes(self) -> int:
+        """The memory of what they send and settle."""
+        return self._state.room.transactions.bytes
+
+    def begin(self, connection: object) -> Transaction:
+        """Open a transaction of a connection."""
+        limits, room = self._state.limits, self._state.room
         deadline = self._state.now + limits.transaction_timeout
-        transaction = Transaction(deadline, limits.transaction_bytes_max, limits.transaction_acknowledged_bytes_max)
+        held = room.transactions.begin(connection)
+        transaction = Transaction(deadline, limits.transaction_bytes_max, room, held)
         self._open[transaction] = None
         return transaction
+
+    def wait_for_room(self, transaction: Transaction, sends: Sequence[Send], producer: Producer) -> bool:
+        """Whether a producer must stop after these sends of a transaction, until its `unblock` is called.
+
+        What enters with a commit enters whole, so the time to wait is before.
+        """
+        held = transaction.held
+        return any([publish.wait_for_room(self._state, send.address, producer, held) for send in sends])
 
     def commit(self, transaction: Transaction) -> None:
         """Do everything in the transaction at once.
@@ -138,15 +154,17 @@ class Transactions:
         state.mark = NO_WAY_BACK
         settle_acknowledged(state)
         transaction.check_open()
-        with registry.undoing(state):
-            _check(state, transaction)
-        transaction.closed = True
-        state.atomic = True
-        try:
-            _perform(state, transaction)
-        finally:
-            state.atomic = False
+        with state.room.without(transaction.held):
+            with registry.undoing(state):
+                _check(state, transaction)
+            transaction.closed = True
+            state.atomic = True
+            try:
+                _perform(state, transaction)
+            finally:
+                state.atomic = False
         self._open.pop(transaction, None)
+        state.room.release(transaction.held)
 
     def rollback(self, transaction: Transaction) -> None:
         """Forget the sends, and return the deliveries as failed to their queues or, if `kept`, to their consumers.
@@ -160,6 +178,7 @@ class Transactions:
         del self._open[transaction]
         settle_acknowledged(state)
         transaction.closed = True
+        state.room.release(transaction.held)
         publish.undo(state, transaction.sends)
         transaction.sends.clear()
         transaction.messages.clear()

@@ -188,6 +188,12 @@ class TransactionClosed(EngineError):
     code = "transaction-closed"
 
 
+class TransactionsFull(EngineError):
+    """The open transactions of the connection, or of all connections, hold as much as they may."""
+
+    code = "transactions-full"
+
+
 class TooLarge(EngineError):
     """The message or transaction exceeds the limits of the journal."""
 

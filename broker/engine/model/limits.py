@@ -22,7 +22,7 @@ class Limits:
     reaper_period: int = 30000
     transaction_timeout: int = 300000
     transaction_bytes_max: int = 8 << 20
-    transaction_acknowledged_bytes_max: int = 32 << 20
+    open_transactions_bytes_max: int = 32 << 20
     compact_min_files: int = 10
     compact_percentage: int = 40
     #: Milliseconds between slices of cleaning.

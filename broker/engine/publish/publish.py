@@ -33,6 +33,7 @@ from broker.engine.queues.queue import Queue
 from broker.engine.queues.room import Admission
 from broker.engine.queues.state import State
 from broker.engine.queues.tracer import Tracer
+from broker.engine.queues.uncommitted import Uncommitted
 from broker.engine.routing import destinations, registry
 
 #: By these a full address accepts no more messages.
@@ -340,13 +341,16 @@ def _publish_part(
         result.blocked |= wait_for_room(state, address, producer)
 
 
-def wait_for_room(state: State, address: Address, producer: Producer) -> bool:
-    """Whether a producer must stop sending to an address, which is full or from which diverts lead to a full one."""
-    blocked = state.room.wait(address, producer)
+def wait_for_room(state: State, address: Address, producer: Producer, held: Uncommitted | None = None) -> bool:
+    """Whether a producer must stop sending to an address, which is full or from which diverts lead to a full one.
+
+    `held`: what the transaction holds in which it sends.
+    """
+    blocked = state.room.wait(address, producer, held)
     if address.extras is not None:
         for name in address.extras.reach:
             forward = state.addresses.get(name)
-            if forward is not None and state.room.wait(forward, producer):
+            if forward is not None and state.room.wait(forward, producer, held):
                 blocked = True
     return blocked
 

@@ -13,6 +13,7 @@ from broker.engine.queues.diverts import AddressExtras
 
 if TYPE_CHECKING:
     from broker.engine.queues.queue import Queue
+    from broker.engine.queues.uncommitted import Uncommitted
 
 #: All possible sets of routing types, so that addresses share these objects.
 _KINDS: Final = {
@@ -77,7 +78,7 @@ class Address:
     routed: int = 0
     unrouted: int = 0
     dropped: int = 0
-    blocked: dict[Producer, None] = field(default_factory=dict)
+    blocked: dict[Producer, Uncommitted | None] = field(default_factory=dict)  # of those within a transaction: its
     warned: frozenset[str] = frozenset()
     bound_once: bool = False
     unbound_since: int = 0

@@ -25,12 +25,14 @@ consumer has them: those not yet durable, the ready ones, in memory or paged, an
 and each is recorded as having entered the queue and left it by name, so that the books balance.
 
 BLOCK admits messages, and then stops their producer: `wait` enters it, `wake` lets it continue.  A message is charged
-to the address that it was sent to as long as it is in memory, whoever holds it, even if the address is deleted.
+to the address that it was sent to as long as it is in memory, whoever holds it, even if the address is deleted.  So are
+messages of an open transaction, from when they are sent (`uncommitted`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
@@ -42,6 +44,7 @@ from broker.engine.model.report import Report
 from broker.engine.model.settings import AddressFullPolicy, AddressSettings, PageFullPolicy
 from broker.engine.queues.address import Address, Producer, Targets
 from broker.engine.queues.consumer import UNLIMITED
+from broker.engine.queues.uncommitted import OpenTransactions, Uncommitted
 from store.counted import counted
 from store.pages import Pages
 
@@ -244,8 +247,10 @@ class Room:
         bindings: Bindings,
         settings: Callable[[str], AddressSettings],
         blame: Callable[[object, BaseException], None],
+        transactions: OpenTransactions,
     ) -> None:
         self.usage = usage
+        self.transactions = transactions
         #: Deleted addresses whose messages are still on queues of wildcard addresses, by name: charged to them.
         self.departed: dict[str, Address] = {}
         #: Addresses that have stopped producers.
@@ -281,11 +286,12 @@ class Room:
             return Admission.OK
         return Admission.PAGE if _stuck_queue(targets) is None else Admission.BLOCK
 
-    def _what_is_full(self, address: Address, count: int, nbytes: int) -> Full | None:
+    def _what_is_full(self, address: Address, count: int, nbytes: int, *, apart: int = 0) -> Full | None:
+        """What is full with so many messages more; `apart`: bytes elsewhere that count in no limit."""
         settings = address.settings
         policy = settings.address_full_policy
         usage = self.usage
-        memory_full = 0 <= usage.bytes_max <= usage.bytes + nbytes or is_full(address, count, nbytes)
+        memory_full = 0 <= usage.bytes_max <= usage.bytes + nbytes - apart or is_full(address, count, nbytes)
         if policy is _PAGE:
             if (memory_full or address.paged_messages) and _pages_full(address):
                 return Full.PAGES
@@ -384,7 +390,7 @@ class Room:
         address.size_messages -= count
         if not address.size_messages:
             self.departed.pop(name, None)
-        if self.blocking and not (self.usage.disk.full or self.usage.memory_full):
+        if self.blocking and not self.usage.disk.full and self.usage.fits(-self.transactions.sent_bytes):
             self.wake()
 
     def recharge(self, message: Message, before: str, after: str) -> None:
@@ -407,30 +413,84 @@ class Room:
             address.settings = self._settings(address.name)
             address.warned = frozenset()
 
+    # -- open transactions -----------------------------------------------------------------------------------------
+
+    def hold_sends(self, held: Uncommitted, sends: Mapping[str, list[Message]], nbytes: int) -> None:
+        """Charge messages, of `nbytes` in all, that a transaction sends, by address.  Raises TransactionsFull."""
+        self.transactions.check(held, sum(map(len, sends.values())), nbytes, self.usage.bytes_max)
+        for name, messages in sends.items():
+            size = size_of(messages)
+            self.transactions.add_sends(held, name, len(messages), size)
+            self.charge(name, messages, size)
+
+    def hold_deliveries(self, held: Uncommitted, messages: list[Message]) -> None:
+        """Count deliveries that a transaction settles, which are charged already.  Raises TransactionsFull."""
+        nbytes = size_of(messages)
+        self.transactions.check(held, len(messages), nbytes, self.usage.bytes_max)
+        self.transactions.add(held, nbytes)
+
+    @contextmanager
+    def without(self, held: Uncommitted) -> Iterator[None]:
+        """A context in which what a transaction sends is not charged: its commit charges it anew."""
+        self._count(held, -1)
+        try:
+            yield
+        finally:
+            self._count(held, 1)
+
+    def _count(self, held: Uncommitted, sign: int) -> None:
+        for name, (count, nbytes) in held.sends.items():
+            address = self.charged(name)
+            address.size_bytes += sign * nbytes
+            address.size_messages += sign * count
+            self.usage.bytes += sign * nbytes
+            self.usage.messages += sign * count
+
+    def release(self, held: Uncommitted) -> None:
+        """Discharge what a transaction that ends has sent, and forget what it holds."""
+        sends = held.sends
+        self.transactions.remove(held)
+        for name, (count, nbytes) in sends.items():
+            self.discharge(name, nbytes, count)
+
     # -- who waits -------------------------------------------------------------------------------------------------
 
-    def wait(self, address: Address | None, producer: Producer) -> bool:
+    def wait(self, address: Address | None, producer: Producer, held: Uncommitted | None = None) -> bool:
         """Whether a producer must stop sending to an address; it is then entered to be woken once there is room.
 
-        Without an address it sends to any, and only a full disk stops it.
+        Without an address it sends to any, and only a full disk stops it.  `held`: what the transaction holds in which
+        it sends.
         """
         disk = self.usage.disk
         if address is None:
             if disk.full:
                 disk.waiting[producer] = None
             return disk.full
-        full = self._what_is_full(address, 0, 0)
-        if full is None or full is Full.PAGES:
-            return False
-        if _ADMISSIONS[full][address.settings.address_full_policy] is not Admission.BLOCK:
+        full = self._what_stops(address, held)
+        if full is None:
             return False
         if full is Full.STUCK:
             self._report_stuck(address)
         if not address.blocked and not disk.full:  # a full disk was reported already
             self._report("address.full.blocking", address=address.name, bytes=address.size_bytes)
-        address.blocked[producer] = None
+        address.blocked[producer] = held
         self.blocking[address] = None
         return True
+
+    def _what_stops(self, address: Address, held: Uncommitted | None) -> Full | None:
+        """What is full, if a producer must wait for it.
+
+        One that sends in a transaction waits neither for what that holds itself nor for those that may wait for it.
+        """
+        if held is None:
+            full = self._what_is_full(address, 0, 0)
+        else:
+            messages, nbytes = self.transactions.behind(held, address.name)
+            apart = self.transactions.sent_bytes - nbytes
+            full = self._what_is_full(address, -messages, -nbytes, apart=apart)
+        if full is None or full is Full.PAGES:
+            return None
+        return full if _ADMISSIONS[full][address.settings.address_full_policy] is Admission.BLOCK else None
 
     def _report_stuck(self, address: Address) -> None:
         queue = _stuck_queue(self._bindings.targets(address))
@@ -451,11 +511,18 @@ class Room:
         or refuse, although memory or disk are full.
         """
         waiting: dict[Producer, None] = {}
-        for address in [a for a in self.blocking if self.admit(a, 0, 0) is not Admission.BLOCK]:
-            del self.blocking[address]
-            waiting |= address.blocked
-            address.blocked = {}
+        for address in list(self.blocking):
+            stopped: dict[Producer, Uncommitted | None] = {}
+            if self.admit(address, 0, 0) is Admission.BLOCK:
+                stopped = {each: held for each, held in address.blocked.items() if self._stops(address, held)}
+            waiting |= dict.fromkeys(address.blocked.keys() - stopped.keys())
+            address.blocked = stopped
+            if not stopped:
+                del self.blocking[address]
         self._continue(waiting)
+
+    def _stops(self, address: Address, held: Uncommitted | None) -> bool:
+        return held is None or self._what_stops(address, held) is not None
 
     def wake_for_disk(self) -> None:
         """Let producers continue that waited for the disk."""

@@ -50,6 +50,7 @@ from broker.engine.queues.room import Room, Usage
 from broker.engine.queues.steps import Steps
 from broker.engine.queues.stored import MessageReader
 from broker.engine.queues.tracer import Tracer
+from broker.engine.queues.uncommitted import OpenTransactions
 from broker.engine.queues.watcher import Watcher
 from store.journal import Journal
 from store.pages import Pages
@@ -196,6 +197,7 @@ class State:
             bindings=self.bindings,
             settings=self.settings,
             blame=lambda transport, error: self.blame(transport, error),
+            transactions=OpenTransactions(self.limits.open_transactions_bytes_max),
         )
         self._internal = names.internal_prefix(self.syntax)
         self.now = self.clock()

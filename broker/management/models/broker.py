@@ -72,6 +72,8 @@ class Status(Shown):
     paged: int
     memory_bytes: int
     memory_bytes_max: int
+    transactions: int = Field(description="Open transactions.")
+    transactions_bytes: int = Field(description="Memory of what they send, acknowledge and return.")
     acceptors: list[AcceptorShown]
     without_dead_letter_address: list[str] = Field(
         description="Matches of address settings with an empty one: messages that die there are removed."
@@ -160,6 +162,8 @@ def status(broker: Broker) -> Status:
         paged=engine.statistics.paged_messages,
         memory_bytes=engine.usage.bytes,
         memory_bytes_max=engine.usage.bytes_max,
+        transactions=len(engine.transactions),
+        transactions_bytes=engine.transactions.bytes,
         acceptors=[model_of(AcceptorShown, each, listening=list(each.listening)) for each in broker.acceptors()],
         without_dead_letter_address=list(engine.configuration.without_dead_letter_address),
         links={name: link.shown.value for name, link in sorted(broker.links.by_name.items())},

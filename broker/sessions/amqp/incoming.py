@@ -329,7 +329,7 @@ class IncomingLink:
             producers.give_up([run])
             self.refusals.reject(run.ids, refusal, run, tx)
         else:
-            self._blocked |= producers.wait_for_room(run.address, self)
+            self._blocked |= self._owner.engine.transactions.wait_for_room(tx.transaction, [run], self)
             self._accept(run, run.ids, TransactionalState(tx.id, _ACCEPTED))
 
     def _publish(self, run: Run) -> None:

@@ -13,7 +13,7 @@ from itertools import chain, islice
 from typing import Final
 
 from broker.engine import Consumer, DeliveryOutcome, SubscribeRequest, Unreadable, redelivery
-from broker.engine.model.errors import EngineError, TooLarge, TransactionClosed, UnknownDelivery
+from broker.engine.model.errors import EngineError, TransactionClosed, TransactionsFull, UnknownDelivery
 from broker.engine.model.message import Message, size_of
 from broker.sessions.amqp import outcomes
 from broker.sessions.amqp.large import LargeOut, begin_large
@@ -222,7 +222,7 @@ class OutgoingLink:
         outcome = state.outcome if isinstance(state.outcome, OUTCOMES) else self._default
         try:
             outcomes.apply(engine, consumer, outcome, ids, tx.transaction, kept=not event.settled)
-        except (TransactionClosed, TooLarge) as refusal:  # it has timed out or is full: its discharge will fail
+        except (TransactionClosed, TransactionsFull) as refusal:  # it has timed out or is full: its discharge will fail
             tx.refuse(refusal)
             if event.settled:
                 for id in ids:

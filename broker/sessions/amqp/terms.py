@@ -20,6 +20,7 @@ from broker.engine.model.errors import (
     TooManyConsumers,
     TooManyQueues,
     TransactionClosed,
+    TransactionsFull,
 )
 from broker.engine.model.message import RoutingType
 from broker.sessions.amqp.link_id import TOO_MANY_HOPS
@@ -92,6 +93,7 @@ _CONDITIONS: Final[dict[type[EngineError], str]] = {
     TooManyAddresses: RESOURCE_LIMIT_EXCEEDED,
     TooManyQueues: RESOURCE_LIMIT_EXCEEDED,
     TransactionClosed: TRANSACTION_TIMEOUT,
+    TransactionsFull: RESOURCE_LIMIT_EXCEEDED,
 }
 
 #: The dead-letter reasons of messages that another broker rejects, by condition.

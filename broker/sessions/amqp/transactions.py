@@ -84,7 +84,7 @@ class Transactions:
             raise link_error(RESOURCE_LIMIT_EXCEEDED, f"A connection may have {self._most} open transactions.")
         self._next += 1
         id = self._next.to_bytes(8)
-        self._open[id] = OpenTransaction(id, self._engine.transactions.begin(), coordinator)
+        self._open[id] = OpenTransaction(id, self._engine.transactions.begin(self), coordinator)
         return Declared(id)
 
     def discharge(

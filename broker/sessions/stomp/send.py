@@ -297,10 +297,9 @@ class Sends:
                     self._reading.stop(_FULL)
             else:
                 refusals = _refused_in(tx, own, messages, self._engine.producers)
-                # What enters with a COMMIT enters whole, so the time to wait is before.  One that acknowledges may be
-                # what makes room, and goes on.
-                if not refusals and not tx.settlements:
-                    self._wait_for_room(own)
+                # One that acknowledges may be what makes room: its COMMIT has to be read.
+                if not refusals and not tx.settlements and self._engine.transactions.wait_for_room(tx, own, self):
+                    self._reading.stop(_FULL)
             if refusals:
                 counting = arrived.index(refusals[0].messages[0])
                 failure = _refused(refusals)

@@ -36,7 +36,7 @@ class Transactions:
             raise error("BEGIN", "duplicate transaction", f"transaction {shown(name)} has begun already", headers)
         if len(self._open) >= self._most:
             raise error("BEGIN", "too many transactions", f"a connection may have {self._most} open", headers)
-        self._open[name] = self._engine.transactions.begin()
+        self._open[name] = self._engine.transactions.begin(self)
 
     def commit(self, frame: Frame) -> Transaction:
         """Process a COMMIT, and return the committed transaction.  Raises StompError, EngineError."""

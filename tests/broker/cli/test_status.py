@@ -46,6 +46,13 @@ async def test_status_shows_the_broker(broker: TestBroker, operator: Operator) -
     assert (await operator.json("status"))["messages"] == 2
 
 
+async def test_status_shows_what_open_transactions_hold(broker: TestBroker, operator: Operator) -> None:
+    assert "transactions" not in facts(await operator.run("status"))
+    broker.engine.transactions.begin(object())
+    assert facts(await operator.run("status"))["transactions"] == "1 open, 0 B of the memory"
+    assert (await operator.json("status"))["transactions_bytes"] == 0
+
+
 async def test_no_authorities_are_read_for_plain_http(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which would take longer than all else that a command does."""
     monkeypatch.setattr(ssl, "create_default_context", MagicMock(side_effect=AssertionError))

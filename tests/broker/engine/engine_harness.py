@@ -213,9 +213,9 @@ class Bench:
         self.enter().consumers.close(taker.consumer, how)
         self.run()
 
-    def begin(self) -> Transaction:
-        """A transaction."""
-        return self.enter().transactions.begin()
+    def begin(self, connection: object = None) -> Transaction:
+        """A transaction, of a connection of its own unless one is given."""
+        return self.enter().transactions.begin(connection or object())
 
     def commit(self, tx: Transaction) -> None:
         """Commit, and everything that follows."""

@@ -157,7 +157,7 @@ def test_what_is_not_there_cannot_be_settled(bench: Bench, mode: AckMode) -> Non
     (message,) = bench.sent("a", b"1")
     taker = bench.take("a", ack_mode=mode)
     engine = bench.enter()
-    tx = engine.transactions.begin()
+    tx = engine.transactions.begin(object())
     for id in (message.id + 1, 0, -1):
         with pytest.raises(UnknownDelivery):
             engine.consumers.acknowledge(taker.consumer, id)

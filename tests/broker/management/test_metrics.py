@@ -44,6 +44,8 @@ async def test_every_promised_name_is_there(broker: TestBroker, client: Client) 
         "broker_queue_offline_sessions",
         "broker_queue_oldest_message_age_seconds",
         "broker_memory_bytes",
+        "broker_transactions",
+        "broker_transactions_bytes",
         "broker_build_info",
         "broker_start_time_seconds",
         "broker_ready",

@@ -72,7 +72,7 @@ async def test_a_message_that_a_transaction_held_when_its_queue_was_deleted(brok
     consumer = broker.read("orders")
     await broker.settled()
     broker.tick.enter()
-    broker.engine.consumers.acknowledge(consumer, message.id, broker.engine.transactions.begin())
+    broker.engine.consumers.acknowledge(consumer, message.id, broker.engine.transactions.begin(object()))
     await broker.settled()
     assert (await client.call("DELETE", "/api/v1/queues/orders?force=true")).status == 200
     await broker.sent("orders", [b"2"])

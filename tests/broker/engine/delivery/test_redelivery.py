@@ -380,7 +380,7 @@ def test_a_link_says_why_a_message_is_a_dead_letter(committed: bool) -> None:
     taker = bench.take("a", link=LinkTarget("paris", "orders", "P"), remote="amqp://paris:5672")
     hops, refused = taker.taken
     engine = bench.enter()
-    tx = engine.transactions.begin() if committed else None
+    tx = engine.transactions.begin(object()) if committed else None
     reject = partial(engine.consumers.reject, taker.consumer, tx=tx)
     reject(hops.id, reason=DeadLetterReason.LINK_HOPS, text="it has passed 4 brokers")
     reject(refused.id, text="orders: amqp:not-allowed")

@@ -6,7 +6,7 @@ import pytest
 
 from broker.engine.delivery import redelivery
 from broker.engine.delivery.redelivery import rejected
-from broker.engine.model.errors import AddressFull, DiskFull, NoQueue, TooLarge, TransactionClosed
+from broker.engine.model.errors import AddressFull, DiskFull, NoQueue, TooLarge, TransactionClosed, TransactionsFull
 from tests.broker.engine.engine_harness import Bench, entries_with, fill
 from tests.simulation.world import check_accounts, check_counters, small
 from tests.support.sim_broker import SimBroker
@@ -18,7 +18,7 @@ def test_commit_is_one_entry_whatever_it_holds() -> None:
     messages = bench.sent("new", b"1", b"2", b"3")
     taker = bench.take("new")
     engine = bench.enter()
-    tx = engine.transactions.begin()
+    tx = engine.transactions.begin(object())
     engine.consumers.acknowledge(taker.consumer, messages[0].id, tx)
     engine.consumers.reject(taker.consumer, messages[1].id, tx=tx)
     engine.consumers.give_back(taker.consumer, messages[2].id, rejected(""), tx)
@@ -129,7 +129,7 @@ def test_the_limit_in_bytes() -> None:
 
 
 def test_the_limit_of_what_it_acknowledges() -> None:
-    limits = small().limits.model_copy(update={"transaction_acknowledged_bytes_max": 3000})
+    limits = small().limits.model_copy(update={"open_transactions_bytes_max": 3000})
     bench = Bench(limits=limits)
     sent = bench.sent("a", *[bytes(1000)] * 10)
     each = sent[0].size
@@ -137,12 +137,12 @@ def test_the_limit_of_what_it_acknowledges() -> None:
     tx = bench.begin()
     for message in taker.taken[:2]:
         bench.ack(taker, message, tx=tx)
-    assert tx.settled_bytes == 2 * each
-    with pytest.raises(TooLarge, match="3000 bytes"):
+    assert tx.held.bytes == 2 * each
+    with pytest.raises(TransactionsFull, match="3000 bytes"):
         bench.ack(taker, taker.taken[2], tx=tx)
-    with pytest.raises(TooLarge):
+    with pytest.raises(TransactionsFull):
         bench.nack(taker, taker.taken[2], tx=tx)
-    assert tx.settled_bytes == 2 * each
+    assert tx.held.bytes == 2 * each
     assert taker.taken[2].id in taker.consumer.unacked, "it is the consumer's still"
     assert len(taker.taken) < 6, "the rest of the queue waits"
     bench.commit(tx)
@@ -157,19 +157,19 @@ def test_the_limit_of_what_it_acknowledges() -> None:
 
 
 def test_what_it_acknowledges_pulls_no_more_from_disk_than_its_limit() -> None:
-    limits = small().limits.model_copy(update={"transaction_acknowledged_bytes_max": 100_000})
+    limits = small().limits.model_copy(update={"open_transactions_bytes_max": 100_000})
     paging = {"match": "a", "address-full-policy": "PAGE", "max-size-bytes": 50_000, "max-read-page-bytes": 20_000}
     bench = Bench(paging, limits=limits, segment_bytes=1 << 20)
     for _ in range(100):
         bench.sent("a", *[bytes(1000)] * 10)
     taker, tx, most = bench.take("a", window=10_000), bench.begin(), 0
     acknowledged = 0
-    while tx.settled_bytes + taker.taken[0].size <= 100_000:
+    while tx.held.bytes + taker.taken[0].size <= 100_000:
         bench.ack(taker, taker.taken.pop(0), tx=tx)
         most = max(most, bench.engine.usage.bytes)
         acknowledged += 1
     assert acknowledged > 50
-    with pytest.raises(TooLarge):
+    with pytest.raises(TransactionsFull):
         bench.ack(taker, taker.taken[0], tx=tx)
     assert most <= 100_000 + 50_000 + 20_000
     bench.roll_back(tx)
@@ -259,7 +259,7 @@ def test_a_queue_that_may_not_be_made_again_refuses_the_commit() -> None:
     bench = Bench({"match": "a", "auto-create-queues": False})
     bench.declare("a")
     engine = bench.enter()
-    tx = engine.transactions.begin()
+    tx = engine.transactions.begin(object())
     bench.send("a", b"1", tx=tx)
     bench.send("b", b"2", tx=tx)
     engine.delete_queue(bench.queue("a"))

@@ -360,7 +360,7 @@ def test_a_copy_that_a_divert_makes_goes_on_counting() -> None:
 def test_sends_that_go_together_count(bench: Bench) -> None:
     """In one commit, mixed."""
     engine = bench.enter()
-    tx = engine.transactions.begin()
+    tx = engine.transactions.begin(object())
     for number in range(4):
         bench.send("ab"[number % 2], b"%d" % number, attempts=number - 1, tx=tx)
     engine.transactions.commit(tx)

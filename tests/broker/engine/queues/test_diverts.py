@@ -172,7 +172,7 @@ def test_what_a_full_address_drops_is_not_diverted_and_the_rest_of_its_run_is() 
 def test_transactions_divert_at_their_commit() -> None:
     bench = bench_with(d=section("a", "b"))
     engine = bench.enter()
-    tx = engine.transactions.begin()
+    tx = engine.transactions.begin(object())
     bench.send("a", b"1", tx=tx)
     bench.run()
     assert bench.bodies("b") == []

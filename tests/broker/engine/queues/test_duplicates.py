@@ -105,7 +105,7 @@ def test_what_was_not_accepted_is_not_remembered() -> None:
 def test_a_transaction_with_a_duplicate_fails_as_a_whole(bench: Bench) -> None:
     bench.sent("a", b"1", head=head("x"))
     engine = bench.enter()
-    tx = engine.transactions.begin()
+    tx = engine.transactions.begin(object())
     bench.send("a", b"2", head=head("y"), tx=tx)
     bench.send("a", b"3", head=head("x"), tx=tx)
     with pytest.raises(DuplicateMessage, match="accepted on address a before"):
@@ -119,7 +119,7 @@ def test_a_transaction_with_a_duplicate_fails_as_a_whole(bench: Bench) -> None:
 
 def test_a_transaction_with_the_same_id_twice_fails(bench: Bench) -> None:
     engine = bench.enter()
-    tx = engine.transactions.begin()
+    tx = engine.transactions.begin(object())
     bench.send("a", b"1", head=head("x"), tx=tx)
     bench.send("a", b"2", head=head("x"), tx=tx)
     with pytest.raises(DuplicateMessage):
@@ -128,7 +128,7 @@ def test_a_transaction_with_the_same_id_twice_fails(bench: Bench) -> None:
 
 def test_a_committed_transaction_is_remembered(bench: Bench) -> None:
     engine = bench.enter()
-    tx = engine.transactions.begin()
+    tx = engine.transactions.begin(object())
     bench.send("a", b"1", head=head("x"), tx=tx)
     engine.transactions.commit(tx)
     bench.run()

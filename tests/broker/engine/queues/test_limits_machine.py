@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from broker.daemon.wiring import settings_table
 from broker.engine.delivery import redelivery
 from broker.engine.delivery.transaction import Transaction
-from broker.engine.model.errors import AddressFull, EngineError, TooLarge
+from broker.engine.model.errors import AddressFull, EngineError, TransactionsFull
 from broker.engine.model.message import Message
 from broker.engine.moves.transfer import MessageRange
 from broker.engine.routing import registry
@@ -55,6 +55,22 @@ def sections(**policies: str) -> list[dict[str, object]]:
     ]
 
 
+class Opened(NamedTuple):
+    """An open transaction: its messages, and the deliveries that it acknowledges."""
+
+    tx: Transaction
+    sends: list[Message]
+    settled: list[Message]
+
+
+class Client:
+    """A client with transactions.  While it must wait, none of its frames is read."""
+
+    def __init__(self) -> None:
+        self.producer = Producing()
+        self.opened: list[Opened] = []
+
+
 class Limits(RuleBasedStateMachine):
     """The broker, and how often each body must be somewhere."""
 
@@ -64,7 +80,7 @@ class Limits(RuleBasedStateMachine):
         self.alive: Counter[bytes] = Counter()
         self.numbers = 0
         self.takers: list[Taker] = []
-        self.transactions: list[tuple[Transaction, list[Message], list[Message]]] = []  # and what it sends, settles
+        self.clients: list[Client] = []
         self.senders = {name: Producing() for name in ADDRESSES}
         self.policies: dict[str, str] = {}
 
@@ -78,7 +94,8 @@ class Limits(RuleBasedStateMachine):
     def begin(self, dead: str, limited: bool, name: str, durable: bool, delay: int) -> None:
         """A broker with a backlog, as long as its policy allows."""
         self.policies = {"DLQ": dead}
-        limits = small().limits.model_copy(update={"transaction_acknowledged_bytes_max": HELD})
+        self.clients = [Client(), Client()]
+        limits = small().limits.model_copy(update={"open_transactions_bytes_max": HELD})
         self.bench = Bench(
             *sections(**self.policies), limits=limits, segment_bytes=1 << 20, diverts={"d": section("fork", "block")}
         )
@@ -137,8 +154,9 @@ class Limits(RuleBasedStateMachine):
         random = self.random = Random(f"{seed} {self.numbers}")
         choose, calls = random.choice, []
         calls += 6 * [lambda: self.send(choose(ADDRESSES), choose((1, 5)), choose((1, 5, 60)))]
-        calls += [lambda: self.send_in_transaction(choose(ADDRESSES), choose((1, 5)))]
-        calls += [lambda: self.end(commit=choose((True, False)))] if self.transactions else []
+        calls += 3 * [lambda: self.send_in_transaction(choose(ADDRESSES), choose((1, 3)), choose((1, 5)))]
+        if self.opened():
+            calls += 2 * [lambda: self.end(commit=choose((True, True, False)))]
         if self._backlogs():
             how = choose(("ack", "nack", "reject", "ack in tx", "nack in tx"))
             calls += 6 * [lambda: self.consume(how, choose((1, 3, 200)))]
@@ -167,18 +185,29 @@ class Limits(RuleBasedStateMachine):
         self.takers.append(self.bench.take(name, window=WINDOW))
         return self.takers[-1]
 
-    def _transaction(self) -> tuple[Transaction, list[Message], list[Message]]:
-        """The open transaction."""
-        if self.transactions and self.transactions[-1][0].closed:
-            self.transactions.pop()
-        if not self.transactions:
-            self.transactions.append((self.bench.begin(), [], []))
+    def opened(self) -> list[Opened]:
+        """All open transactions."""
+        for client in self.clients:
+            client.opened = [each for each in client.opened if not each.tx.closed]
+        return [each for client in self.clients for each in client.opened]
+
+    def _transaction(self) -> tuple[Client, Opened] | None:
+        """A transaction of a client, unless it waits."""
+        self.opened()
+        client = self.random.choice(self.clients)
+        if client.producer.blocked:
+            return None
+        if not client.opened or (len(client.opened) < 3 and self.random.choice((True, False))):
+            client.opened.append(Opened(self.bench.begin(client), [], []))
             self.bench.run()
-        return self.transactions[-1]
+        return client, self.random.choice(client.opened)
 
     def consume(self, how: str, most: int) -> None:
         taker = self._taker(self.random.choice(self._backlogs()))
-        tx, _, settled = self._transaction() if how.endswith("tx") else (None, [], [])
+        found = self._transaction() if how.endswith("tx") else None
+        if found is None and how.endswith("tx"):
+            return
+        tx, settled = (None, []) if found is None else (found[1].tx, found[1].settled)
         for _ in range(most):
             if not taker.taken:
                 return
@@ -188,7 +217,7 @@ class Limits(RuleBasedStateMachine):
                     self.bench.ack(taker, message, tx=tx)
                 else:
                     self.bench.nack(taker, message, tx=tx, requeue=how != "reject")
-            except TooLarge:
+            except TransactionsFull:
                 self.bench.run()
                 taker.taken.insert(0, message)
                 return
@@ -204,24 +233,50 @@ class Limits(RuleBasedStateMachine):
 
     # -- transactions ----------------------------------------------------------------------------------------------
 
-    def send_in_transaction(self, name: str, count: int) -> None:
-        tx, sends, _ = self._transaction()
-        if len(sends) < 10:
-            sends += self.bench.sent(name, *self._bodies(count, durable=True), tx=tx)
+    def send_in_transaction(self, name: str, count: int, times: int) -> None:
+        """Send until it is refused, or the client must wait: not if it has acknowledged, as over STOMP."""
+        for _ in range(times):
+            found = self._transaction()
+            if found is None:
+                return
+            client, (tx, sends, _) = found
+            send = self.bench.prepare(name, *self._bodies(count, durable=True))
+            try:
+                tx.send([send], send.messages)
+            except TransactionsFull:
+                pass
+            else:
+                sends += send.messages
+                if not tx.settlements:
+                    transactions = self.bench.engine.transactions
+                    client.producer.blocked = transactions.wait_for_room(tx, [send], client.producer)
+            self.bench.run()
+            self.check_memory()
 
     def end(self, *, commit: bool) -> None:
-        tx, sends, settled = self.transactions.pop()
+        ready = [client for client in self.clients if client.opened and not (commit and client.producer.blocked)]
+        if not ready:
+            return
+        client = self.random.choice(ready)
+        opened = client.opened.pop(self.random.randrange(len(client.opened)))
+        if not (commit and self._commits(client, opened)):
+            self.bench.roll_back(opened.tx)
+
+    def _commits(self, client: Client, opened: Opened) -> bool:
+        producers = self.bench.enter().producers
+        sends = opened.tx.sends.copy()
         try:
-            if commit:
-                self.bench.commit(tx)
-                for message in sends:
-                    self._entered(message.header.address, [message])
-                for message in settled:
-                    self.alive[body_of(message)] -= 1
-                return
+            self.bench.engine.transactions.commit(opened.tx)
         except EngineError:
             self.bench.run()
-        self.bench.roll_back(tx)
+            return False
+        client.producer.blocked |= any([producers.wait_for_room(each.address, client.producer) for each in sends])
+        self.bench.run()
+        for message in opened.sends:
+            self._entered(message.header.address, [message])
+        for message in opened.settled:
+            self.alive[body_of(message)] -= 1
+        return True
 
     # -- the rest --------------------------------------------------------------------------------------------------
 
@@ -262,7 +317,7 @@ class Limits(RuleBasedStateMachine):
         registry.change_settings(self.bench.enter()._state, settings_table(small(*sections(**self.policies))))
         self.bench.run()
         self.takers.clear()
-        self.transactions.clear()
+        self.clients = [Client(), Client()]
         self.senders = {name: Producing() for name in ADDRESSES}
         for body in [body for body in self.alive if body.startswith(b"v")]:
             del self.alive[body]
@@ -276,14 +331,15 @@ class Limits(RuleBasedStateMachine):
     @invariant()
     def check_memory(self) -> None:
         engine = self.bench.engine
-        held = sum(tx.settled_bytes for tx, _, _ in self.transactions)
-        assert all(tx.settled_bytes <= HELD + SIZE for tx, _, _ in self.transactions)
+        held = sum(opened.tx.held.bytes for opened in self.opened())
+        assert engine.transactions.bytes == held <= len(self.clients) * (HELD + SIZE)
         delivering = CONSUMERS_MAX * (WINDOW + SIZE)
+        commits = len(self.clients) * HELD
         for address in engine.addresses.values():
-            most = LIMIT + SEND + READ_AHEAD + delivering + 2 * held
+            most = LIMIT + SEND + READ_AHEAD + delivering + 2 * held + commits
             assert address.size_bytes <= most, f"{address.name} has {address.size_bytes} bytes"
         if self.limited:
-            most = GLOBAL + SEND + len(ADDRESSES) * READ_AHEAD + delivering + 2 * held
+            most = GLOBAL + SEND + len(ADDRESSES) * READ_AHEAD + delivering + 2 * held + commits
             assert engine.usage.bytes <= most, f"all have {engine.usage.bytes} bytes"
 
     def look(self) -> None:
@@ -291,10 +347,10 @@ class Limits(RuleBasedStateMachine):
         found: Counter[bytes] = Counter()
         for name in ADDRESSES:
             found.update(body for body, _ in self._places(name))
-        for tx, _, _ in self.transactions:
+        for tx, _, _ in self.opened():
             found.update(body_of(m) for settlement in tx.settlements for m in settlement.messages)
         assert found == +self.alive
-        if not self.transactions:
+        if not self.opened():
             self.bench.check()
 
     def teardown(self) -> None:
@@ -302,7 +358,7 @@ class Limits(RuleBasedStateMachine):
         if not hasattr(self, "bench"):
             return
         self.fill_disk(full=False)
-        while self.transactions:
+        while self.opened():
             self.end(commit=False)
         while self.takers:
             self.bench.close(self.takers.pop(), redelivery.CLOSED)
@@ -316,7 +372,8 @@ class Limits(RuleBasedStateMachine):
                     got.update(map(body_of, taken))
             self.bench.broker.advance(100_000)
         assert got == +self.alive
-        assert not any(producer.blocked for producer in self.senders.values()), "nothing is there to wait for"
+        producers = [*self.senders.values(), *(client.producer for client in self.clients)]
+        assert not any(producer.blocked for producer in producers), "nothing is there to wait for"
         assert (self.bench.engine.usage.bytes, self.bench.engine.usage.messages) == (0, 0)
         self.bench.check()
 

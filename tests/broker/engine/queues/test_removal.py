@@ -154,7 +154,7 @@ def test_what_a_transaction_settles_after_its_queue_was_deleted() -> None:
         messages = bench.sent("a", b"1", b"2")
         taker = bench.take("a")
         engine = bench.enter()
-        tx = engine.transactions.begin()
+        tx = engine.transactions.begin(object())
         engine.consumers.acknowledge(taker.consumer, messages[0].id, tx)
         engine.delete_queue(bench.queue("a"))
         bench.run()

@@ -329,7 +329,7 @@ def test_an_outcome_in_one_that_took_too_long(
 
 @pytest.mark.parametrize("settled", [True, False])
 def test_one_that_acknowledges_too_much_is_rolled_back_and_says_why(settled: bool) -> None:
-    limits = small().limits.model_copy(update={"transaction_acknowledged_bytes_max": 1024})
+    limits = small().limits.model_copy(update={"open_transactions_bytes_max": 1024})
     broker = SimBroker(small(limits=limits))
     client = AmqpSim(broker)
     to = client.sender("a", "queue")
@@ -343,5 +343,41 @@ def test_one_that_acknowledges_too_much_is_rolled_back_and_says_why(settled: boo
         client.settle(delivery, tx=tx, settled=settled)
     error = rejection(client.discharge(coordinator, tx))
     assert error.condition == "amqp:transaction:rollback"
-    assert "the transaction acknowledges more than 1024 bytes" in str(error.description)
+    assert "the open transactions of this connection would hold more than 1024 bytes" in str(error.description)
     assert len(held(broker, "a")) == 5
+
+
+def test_all_that_it_sends_counts_towards_the_limit_of_its_connection() -> None:
+    limits = small().limits.model_copy(update={"open_transactions_bytes_max": 10_000})
+    broker = SimBroker(small(limits=limits))
+    client = AmqpSim(broker)
+    to, coordinator = client.sender("a", "queue"), client.coordinator()
+    transactions = [client.declare(coordinator) for _ in range(5)]
+    for tx in transactions[:4]:
+        [outcome] = client.send(to, message("x" * 2000), tx=tx)
+        assert outcome.state == TransactionalState(tx, Accepted())
+    assert broker.engine.addresses["a"].size_messages == broker.engine.usage.messages == 4
+    [outcome] = client.send(to, message("x" * 2000), tx=transactions[4])
+    assert isinstance(outcome.state, TransactionalState)
+    assert rejection(outcome.state.outcome).condition == "amqp:resource-limit-exceeded"
+    error = rejection(client.discharge(coordinator, transactions[4]))
+    assert error.condition == "amqp:transaction:rollback"
+    assert "this connection would hold more than 10000 bytes" in str(error.description)
+    for tx in transactions[:4]:
+        assert client.discharge(coordinator, tx) == Accepted()
+    assert len(held(broker, "a")) == 4
+    assert broker.engine.transactions.bytes == 0
+
+
+def test_a_sender_to_a_full_address_gets_no_credit_until_an_older_transaction_has_ended() -> None:
+    broker = SimBroker(small({"match": "a", "address-full-policy": "BLOCK", "max-size-messages": 600}))
+    old, young = AmqpSim(broker, container="old"), AmqpSim(broker, container="young")
+    first, second = old.sender("a", "queue"), young.sender("a", "queue")
+    coordinator = old.coordinator()
+    one, other = old.declare(coordinator), young.declare(young.coordinator())
+    old.send(first, *[message("x")] * 700, tx=one)
+    young.send(second, *[message("x")] * 990, tx=other)
+    assert (first.credit > 300, second.credit) == (True, 10), "neither for itself nor for the younger one"
+    old.discharge(coordinator, one, fail=True)
+    young.say()
+    assert second.credit > 100

@@ -217,17 +217,15 @@ def test_a_transaction_that_took_too_long_is_over() -> None:
 
 
 def test_a_transaction_s_queue_may_be_deleted_before_its_commit() -> None:
-    """Nobody used it, so it was taken away; the commit makes it again, and loses nothing."""
-    gone = {"auto-delete-queues": True, "auto-delete-addresses": True}
-    broker = SimBroker(small({"match": "b", **gone}))
+    """The commit makes it again, and loses nothing."""
+    broker = SimBroker(small())
     client = broker.subscriber("/queue/b", id="b", ack="auto")
     client.do("UNSUBSCRIBE", {"id": "b"})
     client.do("BEGIN", {"transaction": "t"})
     client.send("/queue/b", b"1", persistent="true", transaction="t")
     client.send("b::other", b"2", persistent="true", transaction="t")
-    broker.parts.tick.enter()
-    broker.engine.delete_queue(broker.engine.queue("other"))
-    broker.advance(200_000)
+    broker.enter().operators.delete_address(broker.engine.addresses["b"], with_queues=True)
+    broker.run()
     assert "b" not in broker.engine.addresses
     client.do("COMMIT", {"transaction": "t", "receipt": "r"})
     assert client.take("RECEIPT")
@@ -308,7 +306,7 @@ def test_limits_of_transactions() -> None:
 
 
 def test_a_transaction_that_acknowledges_too_much_ends_the_connection_and_says_why() -> None:
-    limits = small().limits.model_copy(update={"transaction_acknowledged_bytes_max": 1024})
+    limits = small().limits.model_copy(update={"open_transactions_bytes_max": 1024})
     broker = SimBroker(small(limits=limits))
     client = broker.connect()
     for _ in range(5):
@@ -318,8 +316,28 @@ def test_a_transaction_that_acknowledges_too_much_ends_the_connection_and_says_w
     for delivery in client.take("MESSAGE"):
         client.do("ACK", {"id": delivery.headers["ack"], "transaction": "t"})
     [error] = client.take("ERROR")
-    assert "acknowledges more than 1024 bytes" in error.headers["message"] + error.body.decode()
+    assert "the open transactions of this connection would hold more than 1024 bytes" in str(error)
     assert broker.engine.queue("a").message_count == 5
+
+
+def test_the_transactions_of_a_connection_send_up_to_one_limit() -> None:
+    limits = small().limits.model_copy(update={"open_transactions_bytes_max": 10_000})
+    broker = SimBroker(small(limits=limits))
+    client, other = broker.connect(), broker.connect()
+    for n in range(10):
+        client.do("BEGIN", {"transaction": f"{n}"})
+        client.send("/queue/a", bytes(2000), transaction=f"{n}", receipt=f"{n}")
+    assert len(client.take("RECEIPT")) == 4
+    [error] = client.take("ERROR")
+    assert error.headers["receipt-id"] == "4"
+    assert "the open transactions of this connection would hold more than 10000 bytes" in str(error)
+    assert broker.engine.usage.bytes == broker.engine.transactions.bytes == 0, "the connection has ended"
+    other.do("BEGIN", {"transaction": "t"})
+    other.send("/queue/a", bytes(2000), transaction="t")
+    assert broker.engine.addresses["a"].size_messages == broker.engine.usage.messages == 1
+    other.do("COMMIT", {"transaction": "t", "receipt": "c"})
+    assert other.take("RECEIPT")
+    assert (broker.engine.transactions.bytes, broker.engine.usage.messages) == (0, 1)
 
 
 # -- ends --------------------------------------------------------------------------------------------------------------

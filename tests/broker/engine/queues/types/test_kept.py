@@ -42,7 +42,7 @@ def test_what_consumers_say_changes_nothing(ack_mode: AckMode) -> None:
         engine.consumers.acknowledge(taker.consumer, messages[0].id)
         bench.nack(taker, messages[1])
         bench.nack(taker, messages[2], requeue=False)
-    tx = engine.transactions.begin()
+    tx = engine.transactions.begin(object())
     bench.ack(taker, messages[3], tx=tx)
     bench.commit(tx)
     tx = bench.begin()
