@@ -64,18 +64,13 @@ class ClientSubscriptions:
             filtered=subscription.filtered,
         )
         existing = state.queues.get(subscription.name)
-        if existing is not None and subscription.filtered:
-            existing.reader = (
-                client.access
-            )  # also if it is refused a consumer now: its queue takes messages all the same
         if not subscription.borrowed:
-            durable = subscription.shared or (client.lasting and subscription.reliable)
             request = replace(
                 request,
                 routing_type=RoutingType.MULTICAST,
                 name=subscription.name,
                 subscriber=Subscriber.SESSION,
-                durable=durable or (existing is not None and existing.durable),
+                durable=subscription.shared or (client.lasting and subscription.reliable),
                 shared=subscription.shared,
                 common=subscription.shared,
             )

@@ -15,7 +15,7 @@ from broker.engine.queues import consumer_lifecycle
 from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.removal import settle_acknowledged
 from broker.engine.queues.state import NO_WAY_BACK, State
-from broker.engine.routing import registry
+from broker.engine.routing import alter, registry
 
 
 def close(state: State, consumer: Consumer, how: DeliveryOutcome) -> None:
@@ -55,11 +55,8 @@ def recheck(state: State, consumer: Consumer, access: Access) -> bool:
     if consumer.closed:
         return False
     consumer.access = access
-    reader = consumer.queue.reader
-    if reader is not None:
-        consumer.queue.reader = access
-        if reader.user == access.user:  # another user may lack permission to read what is on the queue
-            return True
+    if consumer.queue.reader is not None and alter.filter_for(state, consumer.queue, access):
+        return True
     address, queue = consumer.queue.address.name, consumer.queue.name
     if access.allows(Permission.CONSUME, address) and access.allows(Permission.CONSUME, address, queue):
         return True

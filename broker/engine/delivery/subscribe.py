@@ -95,27 +95,35 @@ def find(state: State, request: SubscribeRequest) -> tuple[Queue, Callable[[Mess
         check_room(target.name, target.attributes, len(target.consumers))
         return target, predicate(filter, request.no_local)
     queue = _subscription(state, target, filter, request)
-    queue.reader = request.access if request.filtered else None
+    if request.filtered:
+        alter.filter_for(state, queue, request.access)
+    else:
+        alter.unfilter(state, queue)
     return queue, None
 
 
 def _subscription(state: State, address: Address, filter: Filter | None, request: SubscribeRequest) -> Queue:
     temporary = not request.durable
     name = request.name or state.fresh_name()
-    access, create = request.access, create_permission(durable=request.durable)
+    access = request.access
     if request.name and not request.filtered:
         access.require(Permission.CONSUME, address.name, name)
     queue = state.queues.get(name)
     if request.subscriber is not Subscriber.SESSION and (queue is None or queue.is_shared_subscription):
         check_not_shared(name)
+    if queue is not None and not _knows(request, queue):
+        _check_creation(state, address, request)
+        raise destinations.name_taken(name)
     if queue is not None:
         _check_usable(queue, request)
-        if queue.durable is not request.durable:
+        if request.filtered:  # also if a consumer is refused now: the queue takes messages all the same
+            alter.filter_for(state, queue, access)
+        session = request.subscriber is Subscriber.SESSION  # it may change its no-local, and take more than it needs
+        if queue.durable is not request.durable and not (session and queue.durable):
             raise AlreadyInUse(f"{name} is {'durable' if queue.durable else 'not durable'}: choose another name")
         if queue.consumers and (request.exclusive or queue.consumers[0].exclusive):
             raise AlreadyInUse(f"subscription {name} has its only consumer already")
         different = differences(queue.attributes, request.asked)
-        session = request.subscriber is Subscriber.SESSION  # it may change its no-local
         if _is_same(queue, address, filter, queue.no_local if session else request.no_local) and not different:
             check_room(name, queue.attributes, len(queue.consumers))
             if session:
@@ -128,15 +136,11 @@ def _subscription(state: State, address: Address, filter: Filter | None, request
                 changed = f"exists, and its {' and its '.join(different)}"
             raise AlreadyInUse(f"subscription {name} {changed}: unsubscribe it first")
         access.require(delete_permission(durable=queue.durable), queue.address.name, name, named=name)
-        access.require(create, address.name, request.name)
-        if request.durable:
-            registry.check_room(state, essential=True)
+        _check_creation(state, address, request, replaced=queue)
         clearing.empty_and_detach(state, queue)
         registry.unbind(state, queue)
-    elif request.durable:
-        registry.check_room(state, essential=True)
-    access.require(create, address.name, request.name)
-    state.quotas.check(access.user)
+    else:
+        _check_creation(state, address, request)
     attributes = state.attributes(address, name, request.asked)
     check_room(name, attributes, 0)
     return registry.create_queue(
@@ -155,12 +159,34 @@ def _subscription(state: State, address: Address, filter: Filter | None, request
     )
 
 
+def _check_creation(
+    state: State, address: Address, request: SubscribeRequest, *, replaced: Queue | None = None
+) -> None:
+    """Check that a subscriber may create a queue, in the place of its own one if given.
+
+    Raises Denied, TooManyQueues, DiskFull.
+    """
+    access = request.access
+    access.require(create_permission(durable=request.durable), address.name, request.name)
+    if replaced is None or replaced.creator != access.user:
+        state.quotas.check(access.user)
+    if request.durable:
+        registry.check_room(state, essential=True)
+
+
+def _knows(request: SubscribeRequest, queue: Queue) -> bool:
+    """Whether a subscriber may know of the queue that has the name of its subscription.
+
+    A filtered one is its user's alone: it may hold messages that others may not read.
+    """
+    if request.filtered:
+        return queue.creator == request.access.user
+    return request.access.sees(queue.address.name, queue.name, durable=queue.durable)
+
+
 def _check_usable(queue: Queue, request: SubscribeRequest) -> None:
     """Refuse what is no subscription, or not this subscriber's.  Raises AlreadyInUse, Denied."""
     access, name = request.access, queue.name
-    others = request.filtered and queue.creator != access.user  # it may hold messages this user may not read
-    if others or not access.sees(queue.address.name, name, durable=queue.durable):
-        raise AlreadyInUse(f"subscription {name} belongs to another client: choose another name")
     if not queue.is_subscription:
         raise AlreadyInUse(f"{name} is the name of a queue, not of a subscription: choose another name")
     if not request.common:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from broker.engine.model.errors import Denied
+from broker.engine.model.names import ESCAPE
 from broker.engine.model.permissions import Permission, PermissionTable, Roles
 from broker.engine.model.report import Report
 
@@ -163,9 +164,12 @@ class Access:
         return any(self.might(permission, address, queue) for permission in permissions)
 
     def require(self, permission: Permission, address: str, queue: str = "", *, named: str = "") -> None:
-        """Raises Denied, with the name that the peer gave: the address or full name, or `named` instead."""
+        """Raises Denied, with the name that the peer gave: the address or full name, or `named` instead.
+
+        Without escapes: what exists decides whether `a::b` of MQTT is a full name or an address that needs them.
+        """
         if not self.allows(permission, address, queue):
-            named = named or (f"{address}::{queue}" if queue else address)
+            named = (named or (f"{address}::{queue}" if queue else address)).replace(ESCAPE, "")
             shown = named if len(named) <= 200 else named[:200] + "..."
             raise Denied(f"permission denied: not allowed to {_VERBS[permission]} {shown} ({permission.value})")
 
@@ -229,6 +233,9 @@ def _silent(code: str, /, **fields: str | int) -> None:
 
 
 UNRESTRICTED: Final[Access] = _Unrestricted()
+
+#: Has no rights at all.
+NOBODY: Final = Access(Security(_silent), NOT_LOGGED_IN, "")
 
 
 def unrestricted(client_id: str) -> Access:

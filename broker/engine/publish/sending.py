@@ -83,7 +83,7 @@ def _check_forwards(state: State, address: Address) -> None:
         for name in address.extras.reach:
             forward = state.addresses.get(name)
             if forward is not None:
-                state.room.check(forward)
+                state.room.check(forward, sent_to=address)
 
 
 def check_routed(state: State, send: Send, messages: list[Message]) -> None:

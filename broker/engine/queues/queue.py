@@ -142,7 +142,7 @@ class Queue:
     deleted: bool = False
     kind: Kind | None = None
     internal_owner: InternalOwner | None = None  # the part of the broker that owns this queue
-    reader: Access | None = None  # its only subscriber's: messages that it may not read do not enter
+    reader: Access | None = None  # messages that it may not read do not enter (`routing.alter.filter_for`)
     durable_only: bool = False  # accepts only durable messages: its client is away
 
     # Derived from these (`refresh`).

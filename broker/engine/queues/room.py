@@ -333,9 +333,16 @@ class Room:
             return True
         return settings.max_size_bytes_reject_threshold >= 0
 
-    def check(self, address: Address) -> None:
-        """Raises AddressFull if the address refuses messages now."""
+    def check(self, address: Address, *, sent_to: Address | None = None) -> None:
+        """Raises AddressFull if the address refuses messages now.
+
+        `sent_to`: the address of a send that diverts lead here, if one does: its sender may not know of this one.
+        """
         if self.admit(address, 0, 0) is Admission.FAIL:
+            if sent_to is not None:
+                raise AddressFull(
+                    f"address {sent_to.name} takes no messages: an address that its diverts lead to is full"
+                )
             raise self.refusal(address)
 
     def check_brought_back(self, address: Address) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from broker.engine.filter import Filter
+from broker.engine.model.access import Access
 from broker.engine.model.attributes import QueueAttributes, RequestedAttributes, with_requested
 from broker.engine.model.errors import AlreadyInUse
 from broker.engine.model.message import Message, RoutingType
@@ -112,6 +113,27 @@ def change_no_local(state: State, queue: Queue, origin: str) -> None:
     """Set the origin whose messages the queue rejects from now on; "": it accepts all."""
     if queue.no_local != origin:
         queue.no_local = origin
+        _define(state, queue)
+
+
+def filter_for(state: State, queue: Queue, access: Access) -> bool:
+    """Let a queue accept only messages that its reader may read, if this is its reader; returns whether it is.
+
+    Its reader is the user who made it, with the rights that this user has now: it may hold messages that others may
+    not read.  This is the only place that says whose rights count; `unfilter` ends that.
+    """
+    if queue.creator != access.user:
+        return False
+    filtered, queue.reader = queue.reader is not None, access
+    if not filtered:
+        _define(state, queue)
+    return True
+
+
+def unfilter(state: State, queue: Queue) -> None:
+    """Let a queue accept messages whoever may read them, as its subscriber may read all of its address."""
+    if queue.reader is not None:
+        queue.reader = None
         _define(state, queue)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from broker.engine.filter import compile_filter
+from broker.engine.model.access import NOBODY
 from broker.engine.model.attributes import PLAIN, QueueAttributes, as_json, from_json
 from broker.engine.model.message import RoutingType
 from broker.engine.model.settings import AddressSettings
@@ -47,6 +48,8 @@ def queue_record(queue: Queue) -> bytes:
         definition["paused"] = True
     if queue.creator:
         definition["creator"] = queue.creator
+    if queue.reader is not None:
+        definition["filtered"] = True
     return record.queue(queue.id, definition)
 
 
@@ -82,6 +85,7 @@ def read_queue(id: int, definition: Json, address: Address) -> Queue:
         configured=bool(definition.get("configured", False)),
         paused=bool(definition.get("paused", False)),
         creator=str(definition.get("creator", "")),
+        reader=NOBODY if definition.get("filtered") else None,  # until its session is restored (`alter.filter_for`)
     )
 
 

@@ -39,7 +39,7 @@ def destination(
     An address that reaches no queue is not created, unless a sender stays `attached` to it.  Nor is a queue for a
     deleted temporary destination: it would store replies to a client that has left.  `routing_type` is ignored for an
     existing queue named in full.  `asked` are the attributes requested for its anycast queue.
-    Raises Denied, NotFound, InvalidName, RoutingTypeMismatch, AttributesDiffer, DiskFull.
+    Raises Denied, NotFound, InvalidName, RoutingTypeMismatch, AttributesDiffer, AlreadyInUse, DiskFull.
     """
     address, address_name = state.addresses.get(name), name
     if address is None or not address.sendable:
@@ -86,7 +86,7 @@ def queue_to_consume(
     reading; `subscribing` the one for creating a subscription, checked before an address is created for it.  `asked`
     are the attributes requested for the queue.  With `partly` a wildcard address needs no `permission`: the queue
     accepts only messages that may be read.  Raises Denied, NotFound, InvalidName, RoutingTypeMismatch,
-    AttributesDiffer, and AlreadyInUse for a temporary destination of another connection.
+    AttributesDiffer, and AlreadyInUse for a temporary destination of another connection or a name that is taken.
     """
     address_name, queue_name = names.split_fqqn(name)
     names.check_name(address_name)
@@ -121,8 +121,10 @@ def _equipped(
         wanted = next(iter(address.routing_types))
     if wanted is RoutingType.ANYCAST and not any(q.routing_type is wanted for q in address.queues):
         _auto_create_queue(state, address, address.name, RoutingType.ANYCAST, access, asked)
-    elif asked and wanted is RoutingType.ANYCAST and address.name in state.queues:
-        _agreeing(state.queues[address.name], asked)
+    elif asked and wanted is RoutingType.ANYCAST:
+        queue = state.queues.get(address.name)
+        if queue is not None and queue.address is address:
+            _agreeing(queue, asked)
     return address
 
 
@@ -196,8 +198,9 @@ def _named(
     address = state.addresses.get(address_name)
     if address is None:
         named = state.queues.get(address_name)
-        if named is not None and routing_type in (None, named.routing_type):
-            access.require(permission, named.address.name, named.name, named=address_name)
+        fits = named is not None and routing_type in (None, named.routing_type)
+        # to a client that may not use it there is no such queue
+        if named is not None and fits and access.allows(permission, named.address.name, named.name):
             return _agreeing(named, asked)
     access.require(permission, address_name)
     if address is None:
@@ -225,8 +228,9 @@ def _anycast_queue(state: State, address: Address, access: Access, asked: Reques
     if len(anycast) == 1:
         return anycast[0]
     if anycast:
-        listed = ", ".join(sorted(queue.name for queue in anycast))
-        raise NotFound(f"address {address.name} has several queues ({listed}): name one as {address.name}::QUEUE")
+        known = sorted(queue.name for queue in anycast if _knows(access, queue))
+        listed = f" ({', '.join(known)})" if known else ""
+        raise NotFound(f"address {address.name} has several queues{listed}: name one as {address.name}::QUEUE")
     return _auto_create_queue(state, address, address.name, RoutingType.ANYCAST, access, asked, consuming=True)
 
 
@@ -239,12 +243,12 @@ def _qualified(
     asked: RequestedAttributes,
 ) -> Queue:
     queue = state.queues.get(queue_name)
-    if queue is not None:
-        if queue.address.name != address_name:
-            raise NotFound(f"queue {queue_name} is not on address {address_name}")
+    if queue is not None and queue.address.name == address_name:
         if routing_type not in (None, queue.routing_type):
             raise RoutingTypeMismatch(f"queue {queue_name} is {queue.routing_type.name}")
         return _agreeing(queue, asked)
+    if queue is not None and _knows(access, queue):
+        raise NotFound(f"queue {queue_name} is not on address {address_name}")
     access.require(Permission.CREATE_DURABLE_QUEUE, address_name, queue_name)
     state.quotas.check(access.user)
     with registry.undoing(state):
@@ -256,6 +260,11 @@ def _qualified(
             routing_type = default if default in address.routing_types else next(iter(address.routing_types))
         _admit_type(state, address, routing_type, access)
         return _auto_create_queue(state, address, queue_name, routing_type, access, asked)
+
+
+def _knows(access: Access, queue: Queue) -> bool:
+    """Whether a client may know of a queue on an address that it did not name."""
+    return access.sees(queue.address.name, queue.name, durable=queue.durable)
 
 
 def _agreeing(queue: Queue, asked: RequestedAttributes) -> Queue:
@@ -323,10 +332,21 @@ def _auto_create_queue(
         raise NoQueue(f"queue {name} does not exist on address {address.name} and auto-create-queues is off")
     state.quotas.check(access.user)
     registry.check_room(state, essential=consuming or access is UNRESTRICTED)
+    taken = state.queues.get(name)
+    if taken is not None and not _knows(access, taken):
+        raise name_taken(name)
     attributes = state.attributes(address, name, asked)
     return registry.create_queue(
         state, address, name, routing_type, durable=True, auto_created=True, attributes=attributes, creator=access.user
     )
+
+
+def name_taken(name: str) -> AlreadyInUse:
+    """The error for a client that may create a queue, but not know of the one that has its name, or where that is.
+
+    It must learn that the name is taken, as names of queues are one namespace.
+    """
+    return AlreadyInUse(f"queue {name} cannot be created: its name is taken")
 
 
 def make_temporary(

@@ -121,3 +121,46 @@ def test_another_user_gets_nothing_of_what_the_first_one_may_read() -> None:
     assert sim.broker.reported("mqtt.subscription_idle")
     other.drop()
     assert sim.connect("c", clean=False, expiry=100, **LOGIN).payloads() == [b"x"]
+
+
+def test_what_another_user_has_made_is_not_filtered_by_a_subscribe_that_is_refused() -> None:
+    """Alice's durable subscription has the name of the queue that Bob's session would have."""
+    sim = world()
+    alice = sim.broker.connect(login="alice", passcode="right", **{"client-id": "c"})
+    alice.subscribe("/topic/#", **{"durable-subscription-name": "#"})
+    alice.drop()
+    restrict(sim.broker, guarded("secret.#"))
+    bob = sim.connect("c", user_name="bob", password=b"right")
+    assert bob.subscribe("#", qos=1) == [0x83]
+    sim.connect("p", **LOGIN).publish("secret/a", b"x", 1)
+    assert sim.broker.engine.queue("c.#").message_count == 1
+
+
+def test_the_reader_stays_the_user_who_made_the_queue_over_a_restart() -> None:
+    """Also while the session is another user's, who may read more: the first may get it back."""
+    sim = world("secret.#")
+    sim.subscriber("c", "#", qos=1, clean=False, expiry=100, **LOGIN).drop()
+    other: dict[str, Any] = {"clean": False, "expiry": 100, "user_name": "bob", "password": b"right"}
+    sim.connect("c", **other).drop()
+    for restart in (False, True):
+        if restart:
+            sim.restart()
+        restrict(sim.broker, guarded())  # Bob, and Alice after her next login
+        sim.broker.engine.security.roles_of = lambda user: frozenset() if user == "alice" else frozenset(["amq"])
+        sim.connect("p", user_name="bob", password=b"right").publish("secret/a", b"x", 1)
+        assert sim.broker.engine.queue("c.#").message_count == 0
+
+
+@pytest.mark.parametrize("present", [True, False])
+def test_a_filtered_session_returns_without_the_right_to_delete_its_queue(present: bool) -> None:
+    """Whoever may read a part of what its filter matches may know of its own queue, whatever else it may do."""
+    config = guarded("secret.#")
+    rows = tuple(row.model_copy(update={"deleteDurableQueue": ()}) for row in config.security_settings)
+    sim = SimWorld(config.model_copy(update={"security_settings": rows}), users=READERS)
+    again: dict[str, Any] = {"clean": False, "expiry": 100, **LOGIN}
+    client = sim.subscriber("c", "#", qos=1, **again)
+    if not present:
+        client.drop()
+    sim.restart()
+    sim.connect("p", **LOGIN).publish("open/a", b"x", 1)
+    assert sim.connect("c", **again).payloads() == [b"x"]
