@@ -44,6 +44,12 @@ class Oracle:
     def __init__(self) -> None:
         self.places: dict[bytes, set[str]] = {}
 
+    def copy(self) -> Oracle:
+        """As it is now."""
+        other = Oracle()
+        other.places = {body: set(places) for body, places in self.places.items()}
+        return other
+
     def may(self, body: bytes, *places: str) -> None:
         """Something is about to happen: it may end there too."""
         self.places.setdefault(body, set()).update(places)
@@ -231,9 +237,11 @@ class Workload:
                 self.oracle.must(body, "later" if body in left else "gone")
 
 
-def attempt(files: SimFiles, settings: Config, shared: SimDatabase | None = None) -> Oracle:
+def attempt(
+    files: SimFiles, settings: Config, shared: SimDatabase | None = None, *, oracle: Oracle | None = None
+) -> Oracle:
     """The workload, as far as it gets; with a journal that a database has, if it is given."""
-    oracle = Oracle()
+    oracle = oracle or Oracle()
     broker: SimBroker | None = None
     try:
         broker = SimBroker(settings, files=files, shared=shared)
@@ -255,6 +263,20 @@ def rehearsed(settings: Config, shared: SimDatabase | None = None) -> tuple[SimF
     oracle = attempt(files, settings, shared)
     assert all(len(places) == 1 for places in oracle.places.values()), "the workload runs to its end"
     return files, oracle
+
+
+def moments(settings: Config) -> list[tuple[SimFiles, Oracle]]:
+    """The disk, and what it must have, before each operation of the workload and at its end: one run for all."""
+    files, oracle = SimFiles(1), Oracle()
+    found: list[tuple[SimFiles, Oracle]] = []
+
+    def note() -> None:
+        found.append((files.fork(1), oracle.copy()))
+
+    files.before_step = note
+    attempt(files, settings, oracle=oracle)
+    note()
+    return found
 
 
 def fail_at(operations: Iterable[int], settings: Config, fault: Fault, *, sticky: bool) -> None:

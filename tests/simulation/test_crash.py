@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from broker.engine.moves.transfer import MessageRange
-from tests.simulation.crash_work import attempt, config, fail_at, rehearsed, restarted
+from tests.simulation.crash_work import config, fail_at, moments, rehearsed, restarted
 from tests.simulation.world import SCALE, check_accounts, everything, held
 from tests.support.sim_broker import SimBroker
 from tests.support.sim_files import Crash, Fault, SimFiles
@@ -20,7 +20,7 @@ DISKS: Final = 2 * SCALE
 
 
 @cache
-def operations(fault: Fault = Fault.CRASH, *, retained: bool = True) -> list[int]:
+def operations(fault: Fault, *, retained: bool = True) -> list[int]:
     """The disk operations of the workload that such a fault can hit."""
     files, oracle = rehearsed(config(retained=retained))
     assert Counter(place for places in oracle.places.values() for place in places) == {
@@ -36,11 +36,8 @@ def operations(fault: Fault = Fault.CRASH, *, retained: bool = True) -> list[int
 
 @pytest.mark.parametrize("disk", range(DISKS))
 def test_crash_at_every_operation(disk: int) -> None:
-    for at in operations():
-        files = SimFiles(disk * 1_000_003 + at)
-        files.plan(at, Fault.CRASH)
-        oracle = attempt(files, config())
-        assert files.faults == 1
+    for at, (before, oracle) in enumerate(moments(config())):
+        files = before.fork(disk * 1_000_003 + at)
         files.crash()
         broker = restarted(files, config(), oracle)
         client = broker.connect()
@@ -54,26 +51,23 @@ def test_crash_at_every_operation(disk: int) -> None:
 def test_crash_in_the_middle_of_a_retry(disk: int) -> None:
     """Many at once: whatever part of them reaches the disk, each message is on one queue and not on two or none."""
     bodies = [b"%d" % n * 40 for n in range(40)]
-    at = partly = 0
-    while True:
-        at += 1
-        files = SimFiles(disk * 1_000_003 + at)
-        broker = SimBroker(config(), files=files)
-        client = broker.connect()
-        for body in bodies:
-            client.send("/queue/orders", body, persistent="true")
-        client.subscribe("/queue/orders", id="o", ack="client-individual")
-        for message in client.messages():
-            client.nack(message, requeue="false")
-        client.drop()
-        files.plan(at, Fault.CRASH)
-        with suppress(Crash):
-            broker.enter().messages.retry(broker.engine.queue("DLQ"), MessageRange())
-            broker.run()
-        if not files.faults:
-            break
-        files.crash()
-        again = SimBroker(config(), files=files, seed=1)
+    files = SimFiles(disk)
+    broker = SimBroker(config(), files=files)
+    client = broker.connect()
+    for body in bodies:
+        client.send("/queue/orders", body, persistent="true")
+    client.subscribe("/queue/orders", id="o", ack="client-individual")
+    for message in client.messages():
+        client.nack(message, requeue="false")
+    client.drop()
+    disks: list[SimFiles] = []
+    files.before_step = lambda: disks.append(files.fork(disk * 1_000_003 + len(disks)))
+    broker.enter().messages.retry(broker.engine.queue("DLQ"), MessageRange())
+    broker.run()
+    partly = 0
+    for left in disks:
+        left.crash()
+        again = SimBroker(config(), files=left, seed=1)
         check_accounts(again)
         assert everything(again) == Counter(bodies)
         partly += 0 < len(held(again, "orders")) < len(bodies)
@@ -88,11 +82,10 @@ def test_a_disk_that_fails_at_every_operation(fault: Fault, sticky: bool, retain
 
 
 def test_crash_within_the_recovery_of_a_crash() -> None:
-    for at in operations()[:: max(1, 5 // SCALE)]:
+    step = max(1, 5 // SCALE)
+    for at, (before, oracle) in enumerate(moments(config())[::step]):
         for again in range(1, 30, 3):
-            files = SimFiles(at * 31 + again)
-            files.plan(at, Fault.CRASH)
-            oracle = attempt(files, config())
+            files = before.fork(at * 31 + again)
             files.crash()
             files.plan(again, Fault.CRASH)
             with suppress(Crash):

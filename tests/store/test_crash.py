@@ -23,7 +23,24 @@ def run(files: SimFiles, seed: int) -> Oracle:
     return station.oracle if station is not None else Oracle()
 
 
-def operations(seed: int, fault: Fault = Fault.CRASH) -> list[int]:
+def moments(seed: int) -> list[tuple[SimFiles, Oracle]]:
+    """The disk, and what was noted, before each operation of a run and at its end: one run for all."""
+    files = SimFiles(seed)
+    station: Station | None = None
+    found: list[tuple[SimFiles, Oracle]] = []
+
+    def note() -> None:
+        found.append((files.fork(seed), station.oracle.copy() if station is not None else Oracle()))
+
+    files.before_step = note
+    station = Station(files)
+    Script(seed).run(station, COMMITS)
+    station.journal.close()
+    note()
+    return found
+
+
+def operations(seed: int, fault: Fault) -> list[int]:
     """The disk operations of a run without faults that such a fault can hit."""
     files = SimFiles(seed)
     oracle = run(files, seed)
@@ -44,11 +61,8 @@ def test_the_workload_does_what_it_is_for() -> None:
 
 @pytest.mark.parametrize("seed", range(1))  # more: tests/simulation/test_torture.py
 def test_crash_at_every_operation(seed: int) -> None:
-    for at in operations(seed):
-        files = SimFiles(seed * 1_000_003 + at)
-        files.plan(at, Fault.CRASH)
-        oracle = run(files, seed)
-        assert files.faults == 1
+    for at, (before, oracle) in enumerate(moments(seed)):
+        files = before.fork(seed * 1_000_003 + at)
         files.crash()
         station = reopened(files, oracle)
         Script(at).run(station, 5)
@@ -58,11 +72,9 @@ def test_crash_at_every_operation(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(1))
 def test_crash_within_recovery(seed: int) -> None:
-    for at in operations(seed)[::7]:
+    for at, (before, oracle) in enumerate(moments(seed)[::7]):
         for again in range(1, 40, 3):
-            files = SimFiles(seed * 1_000_003 + at * 101 + again)
-            files.plan(at, Fault.CRASH)
-            oracle = run(files, seed)
+            files = before.fork(seed * 1_000_003 + at * 101 + again)
             files.crash()
             files.plan(again, Fault.CRASH)
             try:

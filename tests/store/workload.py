@@ -66,6 +66,10 @@ class Oracle:
     confirmed: int = 0
     base: State = ((), ())
 
+    def copy(self) -> Oracle:
+        """As it is now."""
+        return Oracle(dict(self.noted), self.confirmed, self.base)
+
     def allowed(self) -> list[State]:
         """The states recovery may find."""
         before = [state for ticket, state in self.noted.items() if ticket <= self.confirmed]
