@@ -99,7 +99,7 @@ class Measured:
 class Bartleby(Measured):
     """Bartleby with etc/broker.toml and one address setting added, or more: `settings`.
 
-    With `tree` it runs what is there, else what `python` finds.
+    With `tree` it runs what is there, else what `python` finds.  `script` is run in place of `python -m broker`.
     """
 
     name = "bartleby"
@@ -121,6 +121,7 @@ class Bartleby(Measured):
         settings: str = "",
         tree: Path | None = None,
         environment: Mapping[str, str] | None = None,
+        script: Path | None = None,
     ) -> None:
         # What `python` has installed is run, not the sources of the directory that the benchmark is started in.
         more = {"PYTHONSAFEPATH": "1", **self.MORE, **(environment or {})}
@@ -130,7 +131,7 @@ class Bartleby(Measured):
             if not config.is_file():
                 raise NotAvailable(f"no configuration {config}: run from the project's directory or give --config")
             text = config.read_text() + self.STRICT + settings
-            command = (python, "-m", "broker")
+            command = (python, "-m", "broker") if script is None else (python, str(script.resolve()))
             return DaemonProcess(directory, text, command=command, environment=more, patience_s=START_S)
 
         super().__init__(parent, make)

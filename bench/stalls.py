@@ -4,6 +4,9 @@
 
 Each case fills a queue, or opens many subscriptions, and then does one thing with all of it.  Meanwhile another client
 sends messages to a queue of its own and waits for each delivery; its waits are compared with those of a quiet broker.
+
+Columns: seconds that the case took; median, 99th percentile and longest of the other client's waits, in ms; the most
+CPU, in ms, that the event loop used during one of these waits, which covers several ticks; that of the longest tick.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import argparse
 import socket
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -22,6 +26,7 @@ from typing import Final
 from bench.brokers import Bartleby
 from bench.link import READ_BYTES, BrokerFailed, Link
 from bench.stalls_mqtt import MQTT_CASES, Case, Work
+from bench.ticks import SCRIPT, VARIABLE, LongestTick
 from broker.cli.remote import Remote, connect
 from broker.management.models.base import WAIT_MS_MAX
 from tests.support.daemon import DaemonProcess
@@ -43,10 +48,12 @@ class Probe:
     """A client that sends itself a message again and again, and notes how long each took.
 
     In milliseconds: of time, and of CPU of the broker's event loop (process `pid`), which other load does not lengthen.
+    `ticks` knows the longest tick.
     """
 
-    def __init__(self, host: str, port: int, pid: int) -> None:
+    def __init__(self, host: str, port: int, pid: int, ticks: LongestTick) -> None:
         self._used = Path(f"/proc/{pid}/task/{pid}/schedstat")
+        self._ticks = ticks
         self._cpu: list[float] = []
         self._link = Link.connect(host, port)
         self._link.request(b"SUBSCRIBE\nid:0\ndestination:/queue/probe\nreceipt:r\n\n\0")
@@ -68,6 +75,7 @@ class Probe:
         """Does the work, and a moment of whatever follows from it."""
         self._waits, self._cpu = [], []
         self._over.clear()
+        self._ticks.reset()
         thread = threading.Thread(target=self._work)
         thread.start()
         begun = time.perf_counter()
@@ -79,7 +87,8 @@ class Probe:
             self._over.set()
             thread.join()
         waits = sorted(self._waits)
-        return Waits(seconds, waits[len(waits) // 2], waits[len(waits) * 99 // 100], waits[-1], max(self._cpu))
+        half, most = waits[len(waits) // 2], waits[len(waits) * 99 // 100]
+        return Waits(seconds, half, most, waits[-1], max(self._cpu), self._ticks.milliseconds)
 
     def close(self) -> None:
         """It goes."""
@@ -90,7 +99,7 @@ class Probe:
 class Waits:
     """Seconds that the work took, and milliseconds that the probe's messages took meanwhile.
 
-    `cpu`: the most CPU that the event loop used while one of them waited; the longest tick used no more.
+    `cpu`: the most CPU that the event loop used while one of them waited; `tick`: in its longest tick.
     """
 
     seconds: float
@@ -98,6 +107,11 @@ class Waits:
     p99: float
     longest: float
     cpu: float
+    tick: float
+
+    def __str__(self) -> str:
+        waits = (self.seconds, self.median, self.p99, self.longest, self.cpu, self.tick)
+        return " ".join(f"{each:8.1f}" for each in waits)
 
 
 class World:
@@ -319,18 +333,20 @@ CASES: Final[dict[str, Callable[[World], Work]]] = {
 
 def measure(case: str, messages: int, config: Path) -> tuple[Waits, Waits]:
     """The waits of a quiet broker and those of the case, in a broker of its own."""
-    broker = Bartleby(None, config)
-    try:
-        broker.start()
-        world = World(broker, messages)
-        work = CASES[case](world)
-        probe = Probe(world.host, world.port, world.process.pid)
-        quiet = probe.during(lambda: time.sleep(0.5))
-        busy = probe.during(work)
-        probe.close()
-        return quiet, busy
-    finally:
-        broker.stop()
+    with tempfile.NamedTemporaryFile() as file:
+        ticks = LongestTick(Path(file.name))
+        broker = Bartleby(None, config, environment={VARIABLE: file.name}, script=SCRIPT)
+        try:
+            broker.start()
+            world = World(broker, messages)
+            work = CASES[case](world)
+            probe = Probe(world.host, world.port, world.process.pid, ticks)
+            quiet = probe.during(lambda: time.sleep(0.5))
+            busy = probe.during(work)
+            probe.close()
+            return quiet, busy
+        finally:
+            broker.stop()
 
 
 def main(arguments: list[str]) -> int:
@@ -339,13 +355,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--messages", type=int, default=200_000)
     parser.add_argument("--case", choices=[*CASES], action="append")
     chosen = parser.parse_args(arguments)
-    columns = " ".join(f"{name:>8}" for name in ("seconds", "median", "p99", "longest", "cpu"))
+    columns = " ".join(f"{name:>8}" for name in ("seconds", "median", "p99", "longest", "cpu", "tick"))
     sys.stdout.write(f"{'':16} {columns}   ms of another client's messages\n")
     for case in chosen.case or CASES:
         quiet, busy = measure(case, chosen.messages, Path("etc/broker.toml"))
         for name, waits in (("quiet", quiet), (case, busy)):
-            figures = f"{waits.seconds:8.1f} {waits.median:8.1f} {waits.p99:8.1f} {waits.longest:8.1f} {waits.cpu:8.1f}"
-            sys.stdout.write(f"{name:16} {figures}\n")
+            sys.stdout.write(f"{name:16} {waits}\n")
             sys.stdout.flush()
     return 0
 

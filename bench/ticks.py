@@ -1,0 +1,79 @@
+"""The longest tick of a broker, in CPU of its event loop.
+
+Run as a script in place of `python -m broker`, this is a broker whose ticks are timed: from the first event of a tick
+to the last write at its end.  It writes the longest to the file that `BENCH_TICKS` names, where `LongestTick` finds it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+#: Names the file.
+VARIABLE: Final = "BENCH_TICKS"
+
+#: The script.
+SCRIPT: Final = Path(__file__)
+
+_FORMAT: Final = struct.Struct("=Q")  # nanoseconds
+
+
+class LongestTick:
+    """The longest tick since the last `reset`, in a file that both processes map."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("r+b" if path.exists() else "w+b") as file:
+            file.truncate(_FORMAT.size)
+            self._map = mmap.mmap(file.fileno(), _FORMAT.size)
+
+    def reset(self) -> None:
+        """Forget it."""
+        _FORMAT.pack_into(self._map, 0, 0)
+
+    def add(self, nanoseconds: int) -> None:
+        """Note a tick."""
+        if nanoseconds > _FORMAT.unpack_from(self._map)[0]:
+            _FORMAT.pack_into(self._map, 0, nanoseconds)
+
+    @property
+    def milliseconds(self) -> float:
+        """How long it was."""
+        nanoseconds: int = _FORMAT.unpack_from(self._map)[0]
+        return nanoseconds / 1e6
+
+
+def time_ticks(longest: LongestTick) -> None:
+    """Time all ticks of this process from now on."""
+    from broker.sessions.tick import Tick
+
+    enter, end = Tick.enter, Tick.end
+    begun = 0  # CPU time of the event loop's thread when the tick began; 0: none is open
+
+    def timed_enter(tick: Tick) -> None:
+        nonlocal begun
+        if not begun:
+            begun = time.thread_time_ns()
+        enter(tick)
+
+    def timed_end(tick: Tick) -> None:
+        nonlocal begun
+        before = begun or time.thread_time_ns()
+        begun = 1  # what enters before the end belongs to this tick
+        end(tick)
+        now = time.thread_time_ns()
+        begun = now if tick._open else 0
+        longest.add(now - before)
+
+    Tick.enter, Tick.end = timed_enter, timed_end  # type: ignore[method-assign, assignment]
+
+
+if __name__ == "__main__":
+    from broker.__main__ import main
+
+    time_ticks(LongestTick(Path(os.environ[VARIABLE])))
+    sys.exit(main())  # type: ignore[func-returns-value]
