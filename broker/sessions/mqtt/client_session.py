@@ -121,6 +121,12 @@ class MqttSessions:
 
     # -- connections -----------------------------------------------------------------------------------------------
 
+    def working(self, client_id: str) -> Port | None:
+        """Return the connection of a client if packets of it are still to be handled, before another one takes over."""
+        session = self._sessions.get(client_id)
+        former = None if session is None else session.owner
+        return former if former is not None and former.works else None
+
     def connect(
         self, owner: Port, client: Client, will: Will | None, options: MqttOptions, *, clean: bool
     ) -> tuple[ClientSession, bool]:

@@ -125,7 +125,7 @@ class MqttEndpoint(Port):
                     if self.lost:
                         return  # an earlier packet has ended the connection
                     handlers[packet.type](self, packet)
-                    if self._works_on() or (at + 1 < len(packets) and self._pauses()):
+                    if self.works or (at + 1 < len(packets) and self._pauses()):
                         self._later = packets[at + 1 :]
                         return self.confirm()
             failure = codec.error
@@ -140,9 +140,9 @@ class MqttEndpoint(Port):
             self.end(Ending.CONNECTION_LOST, publish_will=True)
             self.leaving = True
 
-    def _works_on(self) -> bool:
-        """Whether a packet takes more ticks."""
-        return self._working
+    @property
+    def works(self) -> bool:
+        return not self.lost and (self._working or bool(self._later))
 
     def _pauses(self) -> bool:
         """Whether the tick's budget is used up; if it is, the packets that follow wait for the next tick."""
@@ -164,7 +164,7 @@ class MqttEndpoint(Port):
         """Handle a packet in steps: in this tick, and in later ones if it is long.  Those behind it wait."""
         self._working = True
         self.engine.ticks.begin_work(self, self._done(work), self.transport)
-        if self._works_on():
+        if self.works:
             self.reading.stop(_WORKING)
 
     def _done(self, work: LongWork) -> LongWork:

@@ -69,6 +69,11 @@ class Port(BaseSession):
     def proceed(self, failure: MqttError | None) -> None:
         """Continue after a large message, or fail."""
 
+    @property
+    @abstractmethod
+    def works(self) -> bool:
+        """Whether packets of its client wait, or one is being handled in steps."""
+
     @abstractmethod
     def taken_over(self) -> None:
         """End, and tell the client why: it has another connection now."""

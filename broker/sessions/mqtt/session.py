@@ -41,6 +41,9 @@ from protocols.mqtt.state import State
 #: Why a connection is not read: its CONNACK waits for the journal.
 _GREETING: Final = "greeting"
 
+#: Why a connection is not read: its client's former connection has packets that come first.
+_TURN: Final = "turn"
+
 
 class MqttSession(MqttEndpoint):
     """The broker's side of one client's connection."""
@@ -137,6 +140,13 @@ class MqttSession(MqttEndpoint):
             self.receiver.give_access(session.client.access)
         session.subscriptions.recheck()
 
+    def _admit_in_turn(self, identity: Identity, data: bytes | None) -> LongWork:
+        """Admit a client behind the packets of its former connection, a DISCONNECT perhaps: they came before."""
+        yield from ()
+        self.reading.go(_TURN)
+        if not self.lost:
+            self._known(identity, data)
+
     def _admit(self, connect: Connect, identity: Identity, data: bytes | None) -> None:
         """Admit a client that has logged in: connect it to its session.  Raises MqttError."""
         options, sessions = self._options, self._common.sessions
@@ -151,6 +161,11 @@ class MqttSession(MqttEndpoint):
         if client_id.startswith(options.mounted):
             sentence = "client identifiers that begin so are those of another acceptor's mount point"
             raise MqttError(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, sentence)
+        former = sessions.working(client_id)
+        if former is not None:
+            self.reading.stop(_TURN)
+            self.engine.ticks.begin_work(former, self._admit_in_turn(identity, data), self.transport)
+            return
         expiry = mqtt_connect.session_expiry(connect, options)
         client = Client(
             client_id,
