@@ -160,7 +160,8 @@ class Sim:
             gone = c.acknowledged + c.forwarded + c.expired + c.dead_lettered + c.killed + c.purged + c.moved
             assert c.added == gone + real.message_count, f"{name}: {c.added} came and {gone} went"
         state = self.broker.engine._state
-        empty = not any(queue.copies for queue in self.model.queues.values())
+        queued = any(queue.copies for queue in self.model.queues.values())
+        empty = not queued and not any(tx.sends for tx in self.model.transactions.values())
         assert (
             state.usage.messages
             + sum(queue.tail.messages + queue.tail.scheduled for queue in state.paged if queue.tail)
