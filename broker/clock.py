@@ -36,6 +36,11 @@ def cpu_seconds() -> float:
     return time.process_time()
 
 
+def thread_cpu_us() -> int:
+    """Microseconds of processor time that the calling thread has used."""
+    return time.thread_time_ns() // 1_000
+
+
 def rest(seconds: float) -> None:
     """Sleep; only for threads other than the event loop's."""
     time.sleep(seconds)

@@ -62,7 +62,10 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """The environment of the parts: the disk, clocks (ms, seconds), random numbers, and where to report events."""
+    """The environment of the parts: the disk, clocks (ms, seconds), random numbers, and where to report events.
+
+    `cpu_us`: the CPU time of the thread that calls it, in microseconds, or always 0: it does not matter.
+    """
 
     files: Files
     wall_ms: Callable[[], int]
@@ -71,6 +74,7 @@ class Environment:
     report: Report
     memory_bytes: int
     fatal: Callable[[BaseException], None] = lambda _: None
+    cpu_us: Callable[[], int] = lambda: 0
 
 
 def this_machine(report: Report) -> Environment:
@@ -82,6 +86,7 @@ def this_machine(report: Report) -> Environment:
         random=clock.chance(),
         report=report,
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        cpu_us=clock.thread_cpu_us,
     )
 
 
@@ -153,6 +158,7 @@ def assemble(
         settings_table(config),
         Pages(outside.files, log.directory, log.path),
         clock=steady,
+        cpu=outside.cpu_us,
         random=outside.random,
         report=outside.report,
         formats=formats(config),

@@ -77,7 +77,7 @@ class Ticks:
     @property
     def exhausted(self) -> bool:
         """Whether the tick's budget is used up: what can wait goes on in the next tick."""
-        return self._state.steps.left <= 0
+        return self._state.steps.measure() <= 0
 
     def end(self) -> None:
         """Do what is due, serve the queues, seal the journal entry."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from math import inf
 from random import Random
 from typing import Final, Protocol
@@ -108,6 +108,7 @@ class State:
     journal: Journal
     pages: Pages
     clock: Callable[[], int]
+    cpu: InitVar[Callable[[], int]]  # see Steps
     random: Random
     report: Report
     formats: dict[int, Format]
@@ -154,7 +155,7 @@ class State:
     #: Messages settled as consumed but not yet removed.
     acknowledged: dict[Consumer, list[Message]] = field(default_factory=dict)
     #: The budget of the tick, and the work that continues in the next.
-    steps: Steps = field(default_factory=Steps)
+    steps: Steps = field(init=False)
     #: Queues to serve in this tick, and those with more to deliver in the next.
     dirty: dict[Queue, None] = field(default_factory=dict)
     dirty_later: dict[Queue, None] = field(default_factory=dict)
@@ -182,7 +183,8 @@ class State:
     retired: Counters = field(default_factory=Counters)
     retired_routed: int = 0
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, cpu: Callable[[], int]) -> None:
+        self.steps = Steps(cpu)
         self.stored = MessageReader(self.formats, self.journal.bodies)
         self.syntax = self.settings_table.syntax
         self.bindings = Bindings(self.syntax)

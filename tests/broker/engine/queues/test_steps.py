@@ -51,6 +51,65 @@ def test_work_goes_on_however_busy_the_verbs_are() -> None:
     assert done == ["a0"]
 
 
+# -- a machine that is slower than the costs say -----------------------------------------------------------------------
+
+
+class Cpu:
+    """The CPU time that a thread has used."""
+
+    def __init__(self) -> None:
+        self.used = 1_000_000
+
+    def __call__(self) -> int:
+        return self.used
+
+    def slow_work(self, done: list[int], took: int) -> LongWork:
+        """Work that says it costs next to nothing."""
+        for n in range(100):
+            self.used += took
+            done.append(n)
+            yield 1
+
+
+def test_the_cpu_that_was_used_is_spent_if_it_is_more_than_was_counted() -> None:
+    cpu, done = Cpu(), list[int]()
+    steps = Steps(cpu)
+    steps.begin("a", cpu.slow_work(done, BUDGET // 4))
+    assert done == [0, 1, 2, 3]
+    cpu.used += 50 * BUDGET  # other ticks, or sleep
+    steps.refill()
+    steps.run(resumed)
+    assert done == [0, 1, 2, 3, 4, 5, 6, 7]
+
+
+def test_what_the_verbs_of_a_tick_have_used_is_spent_too() -> None:
+    cpu, done = Cpu(), list[int]()
+    steps = Steps(cpu)
+    cpu.used += BUDGET
+    steps.begin("a", cpu.slow_work(done, BUDGET_MIN // 2))
+    assert done == []
+    steps.run(resumed)
+    assert done == [0, 1], "and yet nothing stands still"
+
+
+def test_many_small_costs_are_measured_now_and_then() -> None:
+    cpu = Cpu()
+    steps, rounds = Steps(cpu), 0
+    steps.refill()
+    while steps.spend(1):
+        cpu.used += 10
+        rounds += 1
+    assert BUDGET // 10 <= rounds < BUDGET // 10 + 300
+
+
+def test_a_fast_machine_spends_what_is_counted() -> None:
+    cpu = Cpu()
+    steps = Steps(cpu)
+    assert not steps.spend(BUDGET)
+    steps.ensure()
+    assert steps.left == BUDGET_MIN
+
+
 class Connection:
     """What an exception costs."""
 
