@@ -64,7 +64,7 @@ def test_with_many_messages_in_memory_no_spare_objects_are_looked_for() -> None:
     assert done == ["trim"]
 
 
-def test_no_collection_visits_more_than_some_ten_thousand_objects_while_a_backlog_grows() -> None:
+def test_no_collection_visits_more_than_some_thousand_objects_while_a_backlog_grows() -> None:
     visited: list[int] = []
 
     def collecting(phase: str, info: dict[str, int]) -> None:
@@ -85,7 +85,7 @@ def test_no_collection_visits_more_than_some_ten_thousand_objects_while_a_backlo
             gc.disable()
     assert len(backlog) == 400_000
     assert len(visited) > 20, "the collector runs"
-    assert max(visited) <= 80_000, "at a quarter of a microsecond each, 20 ms"
+    assert max(visited) <= 16_000, "each leads to some ten others, at 0.03 us: some ms"
 
 
 def test_everything_is_visited_now_and_then_while_few_messages_are_in_memory() -> None:
