@@ -15,7 +15,7 @@ from broker.engine.moves import expiry
 from broker.engine.queues import arrival
 from broker.engine.queues.paging import tail_compaction
 from broker.engine.queues.removal import settle_acknowledged
-from broker.engine.queues.state import DUE_PER_TICK_MAX, NO_WAY_BACK, State, Waiter, Work
+from broker.engine.queues.state import NO_WAY_BACK, State, Waiter, Work
 from broker.engine.queues.steps import LongWork
 from broker.engine.recovery import clock_changes
 from broker.engine.recovery.cleaning import Cleaner
@@ -104,14 +104,15 @@ class Ticks:
     def _run_due(self) -> bool:
         state = self._state
         more = False
+        state.steps.ensure()
         if _is_due(state.schedule.next_due(), state.now):
-            more = redelivery.release_due(state, DUE_PER_TICK_MAX)
+            more = redelivery.release_due(state)
         if _is_due(state.paged_schedule.next_due(), state.now):
-            more |= redelivery.release_paged(state, DUE_PER_TICK_MAX)
+            more |= redelivery.release_paged(state)
         if state.limits.expiry_scan_period > 0 and _is_due(state.expiries.next_due(), state.now):
-            more |= expiry.expire_due(state, DUE_PER_TICK_MAX)
+            more |= expiry.expire_due(state)
         if state.limits.expiry_scan_period > 0 and _is_due(state.paged_expiries.next_due(), state.now):
-            more |= expiry.expire_paged(state, DUE_PER_TICK_MAX)
+            more |= expiry.expire_paged(state)
         more |= state.alarms.run(state.now, state.steps, self._ring)
         if state.limits.reaper_period > 0 and state.now >= self._next_reap:
             self._next_reap = state.now + state.limits.reaper_period

@@ -166,7 +166,8 @@ def _serve_in_turn(state: State, queue: Queue, takers: list[Consumer]) -> bool:
     given = at = 0
     backlog, steps = queue.backlog, state.steps
     choosy = any([backlog.is_choosy(consumer.id) for consumer in takers])
-    while open_hands and given < RUN_MESSAGES_MAX:
+    most = RUN_PART if queue.expiring else max(steps.left // DELIVER_COST, 1)  # what has expired costs much more
+    while open_hands and given < min(most, RUN_MESSAGES_MAX):
         at %= len(open_hands)
         message = backlog.pop_for(open_hands[at].consumer.id, steps) if choosy else backlog.pop()
         if message is None:

@@ -73,6 +73,10 @@ SLOW = DeliveryOutcome(1, True, "the consumer was too slow", left=True)
 LOST = DeliveryOutcome(-1, False, "the connection was lost")
 
 
+#: How many scheduled messages become ready together, and what one costs (`queues.steps`).
+DUE_TOGETHER: Final = 256
+DUE_COST: Final = 2
+
 #: The reasons of messages that cannot be sent as they are, whoever finds that out; for others the receiver is named.
 _UNSENDABLE: Final = frozenset({DeadLetterReason.TOO_LARGE, DeadLetterReason.DECODE_ERROR, DeadLetterReason.LINK_HOPS})
 
@@ -348,37 +352,40 @@ def _journal_counts(
         state.journal.add(record.counts(queue.id, count, ids, redelivered=redelivered))
 
 
-def release_due(state: State, limit: int) -> bool:
-    """Make scheduled messages whose time has come ready, at most `limit`; True if there may be more.
+def release_due(state: State) -> bool:
+    """Make scheduled messages ready whose time has come, as far as the budget goes; True if there may be more.
 
     They take their place by id, like messages put back: one that waited for redelivery goes to the head, and one that a
     producer scheduled may overtake messages with higher ids that were ready before it.
     """
-    due = state.schedule.pop_due(state.now, limit)
-    by_queue: dict[Queue, list[Message]] = {}
-    for queue, message in due:
-        del queue.scheduled[message.id]
-        by_queue.setdefault(queue, []).append(message)
-    for queue, messages in by_queue.items():
-        if queue.kind is not None:
-            messages = queue.kind.due(state, messages)
-        queue.backlog.put_back(messages)
-        arrival.watch(state, queue, messages)
-        state.dirty[queue] = None
-    return len(due) == limit
+    while state.steps.left > 0:
+        due = state.schedule.pop_due(state.now, DUE_TOGETHER)
+        state.steps.spend(DUE_COST * len(due))
+        by_queue: dict[Queue, list[Message]] = {}
+        for queue, message in due:
+            del queue.scheduled[message.id]
+            by_queue.setdefault(queue, []).append(message)
+        for queue, messages in by_queue.items():
+            if queue.kind is not None:
+                messages = queue.kind.due(state, messages)
+            queue.backlog.put_back(messages)
+            arrival.watch(state, queue, messages)
+            state.dirty[queue] = None
+        if len(due) < DUE_TOGETHER:
+            return False
+    return True
 
 
-def release_paged(state: State, limit: int) -> bool:
-    """Make about `limit` scheduled messages on disk ready whose time has come; True if there may be more."""
-    looked_at = 0
-    while looked_at < limit:
+def release_paged(state: State) -> bool:
+    """Make scheduled messages on disk ready, as far as the budget goes; True if more may be due."""
+    while state.steps.left > 0:
         due = state.paged_schedule.pop_due(state.now, 1)
         if not due:
             return False
         queue, chunk = due[0]
         chunk.watched = 0
-        late = chunk.late(state.now)[:limit]
-        looked_at += len(late) + 1
+        late = chunk.late(state.now)[:DUE_TOGETHER]
+        state.steps.spend(depage.READ_COST * len(late) + 1)
         try:
             _release_rows(state, queue, chunk, late)
             again = chunk.next_due()

@@ -2,6 +2,8 @@
 
 On a full disk, those for which the journal has no room stay on their queue, undelivered, and are tried again later.
 
+Any number may expire at the same moment: as many as the tick's budget allows do so in it.
+
 Expiry addresses may form a circle: a message that expired `move.HOPS_MAX` times without an operator moving it becomes a
 dead letter (`link-hops`).
 """
@@ -9,13 +11,14 @@ dead letter (`link-hops`).
 from __future__ import annotations
 
 from functools import partial
+from typing import Final
 
 from broker.engine.model.errors import NotReadable
 from broker.engine.model.message import ACTUAL_EXPIRY, Message
 from broker.engine.moves import dead_letter, move
 from broker.engine.queues import arrival
 from broker.engine.queues.paging import rows
-from broker.engine.queues.paging.depage import RETRY_MS
+from broker.engine.queues.paging.depage import READ_COST, RETRY_MS
 from broker.engine.queues.paging.tail import Chunk
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import in_steps, removal_bytes, remove, report_no_room
@@ -23,6 +26,10 @@ from broker.engine.queues.state import State
 from store import record
 from store.counted import counted
 from store.record import EXPIRED_BYTES, DeadLetterReason, RemovalReason
+
+#: How many expire together, and what it costs to end one (`queues.steps`); a move costs more (`move.MOVE_COST`).
+EXPIRED_TOGETHER: Final = 64
+END_COST: Final = 6
 
 
 def expire(state: State, queue: Queue, messages: list[Message]) -> list[Message]:
@@ -96,6 +103,7 @@ def _end(state: State, queue: Queue, messages: list[Message]) -> list[Message]:
             _count(state, queue, message, "")
             _record_expiry(state, queue, message, None)
         remove(state, queue, list(run), RemovalReason.EXPIRED)
+        state.steps.spend(END_COST * len(run))
         ended += len(run)
     return _without_room(state, queue, messages[ended:])
 
@@ -149,9 +157,17 @@ def _record_expiry(state: State, queue: Queue, message: Message, copy: Message |
     )
 
 
-def expire_due(state: State, limit: int) -> bool:
-    """Expire at most `limit` due messages in memory; True if there may be more."""
-    due = state.expiries.pop_due(state.now, limit)
+def expire_due(state: State) -> bool:
+    """Expire due messages in memory, as far as the budget goes; True if there may be more."""
+    while state.steps.left > 0:
+        due = state.expiries.pop_due(state.now, EXPIRED_TOGETHER)
+        _expire_together(state, due)
+        if len(due) < EXPIRED_TOGETHER:
+            return False
+    return True
+
+
+def _expire_together(state: State, due: list[tuple[Queue, Message]]) -> None:
     by_queue: dict[Queue, list[Message]] = {}
     for queue, message in due:
         queue.backlog.discard(message)
@@ -162,20 +178,18 @@ def expire_due(state: State, limit: int) -> bool:
             queue.kind.left(messages)  # before the copies of others may arrive there
     for queue, messages in by_queue.items():
         arrival.keep_for_later(state, queue, expire(state, queue, messages))
-    return len(due) == limit
 
 
-def expire_paged(state: State, limit: int) -> bool:
-    """Expire about `limit` due messages on disk; True if there may be more."""
-    looked_at = 0
-    while looked_at < limit:
+def expire_paged(state: State) -> bool:
+    """Expire due messages on disk, as far as the budget goes; True if there may be more."""
+    while state.steps.left > 0:
         due = state.paged_expiries.pop_due(state.now, 1)
         if not due:
             return False
         queue, chunk = due[0]
         chunk.expires = 0
-        late = chunk.due(state.now)[:limit]
-        looked_at += len(late)
+        late = chunk.due(state.now)[:EXPIRED_TOGETHER]
+        state.steps.spend(READ_COST * len(late) + 1)
         try:
             expired = _expire_rows(state, queue, chunk, late)
             again = chunk.next_expiration() if expired else state.now + arrival.MOVE_RETRY_MS

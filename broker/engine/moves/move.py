@@ -71,6 +71,9 @@ COPY_OVERHEAD_BYTES: Final = 4096
 #: addresses is so long, and a circle of expiry addresses without a delay makes that many moves in a second.
 HOPS_MAX: Final = 100
 
+#: What a move costs (`queues.steps`): the copy with its annotations, and the records.
+MOVE_COST: Final = 90
+
 
 def hops(message: Message) -> int:
     """How often a message that had died or expired did so again, since an operator last moved it."""
@@ -139,7 +142,9 @@ def bytes_noted(messages: Iterable[Message]) -> int:
 
 def clean_text(text: str) -> str:
     """A reason's text without control characters and at most TEXT_BYTES_MAX bytes of UTF-8."""
-    printable = "".join(c if c.isprintable() else " " for c in text[:TEXT_BYTES_MAX])
+    printable = text[:TEXT_BYTES_MAX]
+    if not printable.isprintable():
+        printable = "".join([c if c.isprintable() else " " for c in printable])
     return printable.encode()[:TEXT_BYTES_MAX].decode(errors="ignore")
 
 
@@ -270,6 +275,7 @@ def bring(state: State, run: Iterable[Placed], also_record: Callable[[Message, M
     for placed in run:
         admission = state.room.admit_moved(placed.address, placed.targets)
         arrival.publish(state, placed.address, [placed.copy], placed.targets, admission, moved=True)
+        state.steps.spend(MOVE_COST)
         if also_record is not None:
             also_record(placed.message, placed.copy)
 

@@ -55,9 +55,6 @@ from broker.engine.queues.watcher import Watcher
 from store.journal import Journal
 from store.pages import Pages
 
-#: The most due messages handled in one tick: bounds a tick when a million messages expire in the same second.
-DUE_PER_TICK_MAX: Final = 2048
-
 #: `State.mark` within a verb that has made changes not recorded yet.
 NO_WAY_BACK: Final = -1
 
