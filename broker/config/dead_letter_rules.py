@@ -35,7 +35,7 @@ class RuleSection(Section):
     name: Annotated[str, Field(min_length=1, max_length=NAME_CHARS_MAX), AfterValidator(_printable)]
     """The rule's name, in metrics, the log, and the header _AMQ_DL_RULE."""
     action: Annotated[Action, BeforeValidator(word_of(Action))]
-    """retry: send it back to where it died; move: to another address or queue; discard: remove it; leave: it stays."""
+    """retry: back to where it died; move: to another address; reply: to its reply-to; discard: remove it; leave it."""
     queue: str = ""
     """The queues that the rule is for, as in the match of address-settings; empty: all queues of dead letters."""
     reasons: Annotated[tuple[Annotated[str, AfterValidator(_reason)], ...], Field(strict=False)] = ()

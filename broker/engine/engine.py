@@ -126,7 +126,7 @@ class Engine:
         self.cleaner.copied.append(self.sessions.in_flight.copied)
         self.cleaner.forward += (self.sessions.forward, journal.rewrite_definitions, state.duplicates.copy_forward)
         self.transactions = Transactions(state)
-        self.watchers = Watchers(state, self.sessions, self.transactions)
+        self.watchers = Watchers(state, self.security, self.sessions, self.transactions)
         self.dead_letter_rules = self.watchers.dead_letter_rules
         self.producers = Producers(state)
         self.consumers = Consumers(state, self.sessions)

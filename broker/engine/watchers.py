@@ -7,6 +7,7 @@ from __future__ import annotations
 from broker.engine.client_sessions.sessions import StoredSessions
 from broker.engine.delivery.slow_consumers import SlowConsumers
 from broker.engine.delivery.transaction import Transactions
+from broker.engine.model.access import Security
 from broker.engine.moves.retroactive import Retroactive
 from broker.engine.moves.rule_runs import DeadLetterRules
 from broker.engine.operators.notifications import Notifications
@@ -19,11 +20,11 @@ from broker.engine.queues.watcher import Watcher
 class Watchers(Watcher):
     """All watchers of one engine."""
 
-    def __init__(self, state: State, sessions: StoredSessions, transactions: Transactions) -> None:
+    def __init__(self, state: State, security: Security, sessions: StoredSessions, transactions: Transactions) -> None:
         self.retroactive = Retroactive(state)
         self.notifications = Notifications(state)
         self.slow = SlowConsumers(state)
-        self.dead_letter_rules = DeadLetterRules(state, transactions.holding)
+        self.dead_letter_rules = DeadLetterRules(state, security, transactions.holding)
         self._sessions = sessions
         state.watchers += [self, self.retroactive, self.notifications]
 

@@ -125,6 +125,10 @@ STAYS = {
         "Let its consumers catch up, or raise the limit of its address, and repeat the command.",
     ),
     "disk-full": Text("The journal has no room for them.", "Make room on the disk and repeat the command."),
+    "denied": Text(
+        "A rule would send them to the address that they name for answers, and their sender may not send there.",
+        "Give the sender a role with `send` there, or move them: `bartleby queue move NAME TARGET`.",
+    ),
     "gone": Text("They were named by id, but are not on the queue.", "Nothing: they have left it meanwhile."),
     "known": Text(
         "An import of this name has already brought them.", "Nothing; give another --name to import them once more."

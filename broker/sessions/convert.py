@@ -50,8 +50,9 @@ from broker.sessions.amqp.link_id import HOPS as AMQP_HOPS
 from broker.sessions.amqp.link_id import hops_of
 from broker.sessions.message_ids import correlation_data, correlation_text, id_of, id_text
 from broker.sessions.mqtt.format import HOPS as MQTT_HOPS
-from broker.sessions.mqtt.format import MQTT_FORMAT, read_properties
+from broker.sessions.mqtt.format import MQTT_FORMAT, read_properties, reply_to_of
 from broker.sessions.plain_values import header_text, to_json
+from broker.sessions.reply_to import JMS_KINDS, JMS_REPLY_TO, split_reply_to
 from broker.sessions.stomp.format import BROKERS, STOMP_FORMAT, StompFormat, encode_head, header_pairs
 from protocols.amqp.encode import encode
 from protocols.amqp.errors import DecodeError
@@ -84,9 +85,6 @@ JSON_TYPE: Final = "application/json"
 #: Prefixes of the acceptor through which a message is sent, indexed by RoutingType: multicast, anycast; empty if none.
 ReplyPrefixes = tuple[str, str]
 
-#: The annotation with which a JMS client states the kind of a reply-to, an index of JMS_KINDS.
-JMS_REPLY_TO: Final = "x-opt-jms-reply-to"
-
 #: The trace context of a message, as W3C names it.  An intermediary between an AMQP sender and the broker must not
 #: change the application properties, but may set its own trace context as an annotation, which then takes precedence.
 TRACE_PARENT: Final = "traceparent"
@@ -96,14 +94,6 @@ TRACE_STATE: Final = "tracestate"
 _JMS_REPLY_TO: Final = JMS_REPLY_TO.encode()
 _TRACE_PARENT: Final = TRACE_PARENT.encode()
 _AMQP_HOPS: Final = AMQP_HOPS.encode()
-
-#: The kinds of a JMS destination: a queue, a topic, a temporary queue, a temporary topic.
-JMS_KINDS: Final = (
-    (RoutingType.ANYCAST, False),
-    (RoutingType.MULTICAST, False),
-    (RoutingType.ANYCAST, True),
-    (RoutingType.MULTICAST, True),
-)
 
 _UINT_MAX: Final = 0xFFFF_FFFF
 
@@ -330,7 +320,9 @@ def _from_stomp(message: Message) -> Neutral:
     if not sized:
         with suppress(UnicodeDecodeError):  # else it is binary, and the sender omitted content-length
             neutral.body = body.decode()
-    neutral.reply_to, neutral.reply_routing = _address(neutral.reply_to, message)
+    format = message.header.format
+    assert isinstance(format, StompFormat)
+    neutral.reply_to, neutral.reply_routing = split_reply_to(neutral.reply_to, format.prefixes)
     return neutral
 
 
@@ -345,16 +337,6 @@ def _sequence(text: str) -> int | None:
 def _signed(number: int) -> int:
     """Return a sequence as clients of JMS know it: -1 for 4294967295."""
     return int(number) - (_UINT_MAX + 1) if number > _UINT_MAX >> 1 else int(number)
-
-
-def _address(reply_to: str, message: Message) -> tuple[str, RoutingType | None]:
-    """Return the address in a reply-to of STOMP or AMQP, and the routing type that its prefix states."""
-    format = message.header.format
-    assert isinstance(format, StompFormat | AmqpFormat)
-    for prefix, routing_type in format.prefixes:
-        if reply_to.startswith(prefix):
-            return reply_to[len(prefix) :], routing_type
-    return reply_to, None
 
 
 def _reply_to(neutral: Neutral, prefixes: ReplyPrefixes) -> str:
@@ -389,11 +371,9 @@ def _from_amqp(message: Message) -> Neutral:
         noted = encoded.message_annotations if _is_noted(message.head) else {}
     except DecodeError as error:
         raise ConversionError(f"not an AMQP message: {error.description}") from error
-    reply_to, routing = _address(properties.reply_to or "", message)
-    if reply_to and routing is None and noted:
-        place = noted.get(JMS_REPLY_TO)
-        if isinstance(place, int) and 0 <= place < len(JMS_KINDS):
-            routing = JMS_KINDS[place][0]
+    format = message.header.format
+    assert isinstance(format, AmqpFormat)
+    reply_to, routing = format.reply_to_of(properties.reply_to or "", noted)
     return Neutral(
         body=_amqp_body(kind, values),
         content_type=properties.content_type or "",
@@ -441,10 +421,8 @@ def _from_mqtt(message: Message) -> Neutral:
         body=body,
         content_type=properties.get(CONTENT_TYPE) or "",
         correlation_id=correlation_text(properties.get(CORRELATION_DATA) or b""),
-        reply_to=_SYNTAX.to_address(properties.get(RESPONSE_TOPIC) or ""),
     )
-    if neutral.reply_to:
-        neutral.reply_routing = RoutingType.MULTICAST
+    neutral.reply_to, neutral.reply_routing = reply_to_of(properties)
     for name, value in properties.get_all(USER_PROPERTY):
         attribute = _MQTT_NAMES.get(name)
         if attribute is not None:

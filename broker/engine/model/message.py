@@ -107,6 +107,10 @@ class RoutingType(IntEnum):
     ANYCAST = 1
 
 
+#: The address that a message names for answers, empty for none, and its routing type if that is known.
+ReplyTo = tuple[str, RoutingType | None]
+
+
 class Format(Protocol):
     """An encoding of `head`, known to the engine by its number only."""
 
@@ -134,6 +138,9 @@ class Format(Protocol):
 
     def hops(self, head: bytes) -> int:
         """How many brokers the message has passed, over links between them."""
+
+    def reply_to(self, head: bytes) -> ReplyTo:
+        """Where the message wants answers."""
 
     def edited(self, head: bytes, remove: Collection[str], add: Mapping[str, str | int]) -> bytes:
         """`head` without some application properties and with others, which replace those of the same name."""
@@ -278,6 +285,11 @@ class Message(StoredMessage):
     def hops(self) -> int:
         """How many brokers it has passed, over links between them: 0 if it was published here."""
         return self.header.format.hops(self.head)
+
+    @property
+    def reply_to(self) -> ReplyTo:
+        """Where it wants answers."""
+        return self.header.format.reply_to(self.head)
 
     def annotate(self, annotations: Annotations) -> None:
         """Add annotations to this message alone: it gets its own copy of the shared header."""
@@ -426,6 +438,7 @@ _BROKER_NAMES: Final[dict[str, Callable[[PropertyView], Value]]] = {
     "AMQAddress": lambda view: view.message.header.address,
     "AMQGroupID": lambda view: view.get("_AMQ_GROUP_ID"),
     "AMQHops": lambda view: view.message.hops,
+    "AMQReplyTo": lambda view: view.message.reply_to[0] or None,
 }
 
 #: JMS's names for the same, as in ActiveMQ Artemis; headers and properties with these names take precedence.

@@ -4,6 +4,7 @@ The rules are tried in order; the first that fits a dead letter and has somethin
 
     retry     back to where it died, once every `every`, `at_most` so many times; then the rules after it are tried
     move      to an address or a queue
+    reply     to the address that it names for answers, if it names one
     discard   removed, by name
     leave     it stays, whatever the rules after it say
 
@@ -68,6 +69,7 @@ class Action(StrEnum):
 
     RETRY = "retry"
     MOVE = "move"
+    REPLY = "reply"
     DISCARD = "discard"
     LEAVE = "leave"
 
@@ -112,6 +114,7 @@ class DeadLetterRule:
             and (self.origin_address is None or self.origin_address(letter.address))
             and (self.origin_queue is None or self.origin_queue(letter.origin_queue))
             and (self.selector is None or self.selector.matches(PropertyView(letter.message)))
+            and (self.action is not Action.REPLY or bool(letter.message.reply_to[0]))
         )
 
 
@@ -222,6 +225,7 @@ def unreached(rules: Iterable[DeadLetterRule]) -> tuple[DeadLetterRule, DeadLett
         if everything is not None and rule.queue is None:  # with a queue, it may be for copies
             return rule, everything
         asks = (rule.reasons, rule.user, rule.min_age, rule.min_attempts, rule.selector)
-        if not any((*asks, rule.queue, rule.origin_address, rule.origin_queue)) and rule.action is not Action.RETRY:
+        passes_on = rule.action in (Action.RETRY, Action.REPLY)  # some letters reach the rules after it
+        if not any((*asks, rule.queue, rule.origin_address, rule.origin_queue)) and not passes_on:
             everything = everything or rule
     return None

@@ -31,8 +31,18 @@ from functools import partial
 from typing import Final
 
 from broker.engine.model import names
+from broker.engine.model.access import Access, Identity, Security
 from broker.engine.model.errors import EngineError, NotReadable
-from broker.engine.model.message import DL_HOPS, DL_RETRIES, DL_RULE, Annotations, Message, RoutingType
+from broker.engine.model.message import (
+    DL_HOPS,
+    DL_ORIG_CLIENT,
+    DL_ORIG_USER,
+    DL_RETRIES,
+    DL_RULE,
+    Annotations,
+    Message,
+    RoutingType,
+)
 from broker.engine.model.timetable import Timetable
 from broker.engine.moves import move, transfer
 from broker.engine.moves.dead_letter_rules import (
@@ -67,9 +77,9 @@ EXAMPLES_MAX: Final = 5
 _NO_ID: Final = 1 << 63
 
 #: What a rule did with letters, by its action.
-_DONE: Final = {Action.RETRY: "retried", Action.MOVE: "moved", Action.DISCARD: "discarded"}
+_DONE: Final = {Action.RETRY: "retried", Action.MOVE: "moved", Action.REPLY: "moved", Action.DISCARD: "discarded"}
 REFUSED: Final = "refused"
-OUTCOMES: Final = (*_DONE.values(), REFUSED)
+OUTCOMES: Final = (*dict.fromkeys(_DONE.values()), REFUSED)
 
 
 @dataclass(slots=True, eq=False)
@@ -108,11 +118,12 @@ class Trial:
 class DeadLetterRules(Watcher):
     """The rules of one broker.  `in_transactions` returns the ids of a queue's messages in open transactions."""
 
-    def __init__(self, state: State, in_transactions: Callable[[Queue], Iterable[int]]) -> None:
+    def __init__(self, state: State, security: Security, in_transactions: Callable[[Queue], Iterable[int]]) -> None:
         self.rules: tuple[DeadLetterRule, ...] = ()
         #: Messages by outcome, for each rule since it exists, or since the start.
         self.done: dict[str, Counter[str]] = {}
         self._state = state
+        self._security = security
         self._in_transactions = in_transactions
         self._keeping: frozenset[str] = frozenset()
         self._watched: dict[Queue, int] = {}  # the id of the last letter seen
@@ -327,11 +338,11 @@ class DeadLetterRules(Watcher):
         staying: list[Message] = []
         if rule.action is Action.RETRY:
             staying = transfer.send_back(state, queue, run, step, MoveOptions(annotate=partial(_brought_back, rule)))
-        elif rule.action is Action.MOVE:
-            staying = self._move(rule, queue, run, step)
-        else:
+        elif rule.action is Action.DISCARD:
             staying = transfer.take_away(state, queue, run, step, RemovalReason.DISCARDED)
             queue.counters.discarded += step.moved
+        else:
+            staying = self._move(rule, queue, run, step)
         done = self.done[rule.name]
         about = {"rule": rule.name, "action": rule.action.value, "queue": queue.name}
         if step.moved:
@@ -343,20 +354,29 @@ class DeadLetterRules(Watcher):
         return staying
 
     def _move(self, rule: DeadLetterRule, queue: Queue, run: list[Message], step: MoveResult) -> list[Message]:
+        state = self._state
         circling = [message for message in run if move.hops(message) >= move.HOPS_MAX]
         if circling:
             step.refused[DeadLetterReason.LINK_HOPS.word] = len(circling)
             run = [message for message in run if message not in circling]
         if not run:
             return circling
+        options = MoveOptions(annotate=partial(_moved_on, rule))
+        if rule.action is Action.REPLY:
+            return circling + transfer.send_to_reply(state, queue, run, step, options, self._sender)
         try:
-            target = transfer.destination(self._state, rule.to, queue)
+            target = transfer.destination(state, rule.to, queue)
         except EngineError as error:
             step.refused[error.code] = len(run)
             return circling + run
-        options = MoveOptions(annotate=partial(_moved_on, rule))
         wanted: list[transfer.Wanted] = [(message, target, target.address.name) for message in run]
-        return circling + transfer.send(self._state, queue, step, wanted, options)
+        return circling + transfer.send(state, queue, step, wanted, options)
+
+    def _sender(self, message: Message) -> Access:
+        """The present permissions of a letter's sender, which chose where it goes."""
+        notes = message.header.annotations or {}
+        user, client = str(notes.get(DL_ORIG_USER, "")), str(notes.get(DL_ORIG_CLIENT, ""))
+        return self._security.access(Identity(user, frozenset()), client)
 
     # -- trials ----------------------------------------------------------------------------------------------------
 

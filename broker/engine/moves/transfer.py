@@ -9,6 +9,7 @@ entry, and a message that cannot be moved stays as it is.  One of these words sa
     onto-itself   retry: it came from this very queue
     disk-full     the journal has no room
     address-full  their destination is full, and one of its queues cannot have messages on disk only
+    denied        reply: its sender may not send there
     gone          it was named and is not on the queue (any more)
     delivering    it was named and a consumer holds it
 
@@ -36,8 +37,9 @@ from typing import Final
 
 from broker.engine.filter import Filter
 from broker.engine.model import names
+from broker.engine.model.access import Access
 from broker.engine.model.edit import UNCHANGED, Edit
-from broker.engine.model.errors import DiskFull, EngineError, NotFound, OntoItself
+from broker.engine.model.errors import Denied, DiskFull, EngineError, NotFound, OntoItself
 from broker.engine.model.message import (
     DL_FIRST_ADDRESS,
     DL_FIRST_QUEUE,
@@ -50,9 +52,11 @@ from broker.engine.model.message import (
     Annotations,
     Message,
     PropertyView,
+    ReplyTo,
     RoutingType,
     size_of,
 )
+from broker.engine.model.permissions import Permission
 from broker.engine.moves import move
 from broker.engine.moves.dead_letter_groups import DeadLetterGroup
 from broker.engine.moves.move import Destination, Placed
@@ -73,6 +77,7 @@ NO_QUEUE: Final = "no-queue"
 ONTO_ITSELF: Final = "onto-itself"
 DISK_FULL: Final = "disk-full"
 ADDRESS_FULL: Final = "address-full"
+DENIED: Final = "denied"
 GONE: Final = "gone"
 HELD: Final = "delivering"
 
@@ -362,6 +367,46 @@ def send_back(
                 found[origin] = home(state, queue, *origin) if name else _sent_again(state, queue, address, type)
         wanted.append((message, found[origin], name or address))
     return send(state, queue, step, wanted, options)
+
+
+def send_to_reply(
+    state: State,
+    queue: Queue,
+    run: list[Message],
+    step: MoveResult,
+    options: MoveOptions,
+    sender: Callable[[Message], Access],
+) -> list[Message]:
+    """Send waiting messages to the addresses that they name for answers; counts and returns as `send_back`.
+
+    `sender`: the permissions of a message's sender, which count: whoever names an address must not reach more by that
+    than by sending there.
+    """
+    found: dict[tuple[str, str, ReplyTo], Destination | str] = {}
+    wanted: list[Wanted] = []
+    for message in run:
+        reply_to, access = message.reply_to, sender(message)
+        key = (access.user, access.client_id, reply_to)
+        if key not in found:
+            found[key] = _answered(state, queue, *reply_to, access)
+        wanted.append((message, found[key], reply_to[0]))
+    return send(state, queue, step, wanted, options)
+
+
+def _answered(state: State, queue: Queue, name: str, type: RoutingType | None, access: Access) -> Destination | str:
+    """The queues that would get an answer sent with these permissions, or why a message of `queue` cannot go there."""
+    try:
+        address_name, queue_name = _elsewhere(state, name, queue)
+        if not access.might(Permission.SEND, address_name, queue_name or ""):  # its denial would be reported again
+            return DENIED
+        if type is None and address_name not in state.addresses:
+            type = RoutingType.ANYCAST
+        there, named = destinations.destination(state, name, type, access=access)
+    except OntoItself:
+        return ONTO_ITSELF
+    except EngineError as error:
+        return DENIED if isinstance(error, Denied) else DISK_FULL if isinstance(error, DiskFull) else NO_QUEUE
+    return Destination(there, state.candidates(there, named, type), type)
 
 
 def take_away(state: State, queue: Queue, run: list[Message], step: MoveResult, reason: RemovalReason) -> list[Message]:

@@ -20,7 +20,7 @@ from broker.engine import (
 )
 from broker.management.models.base import CURSOR_CHARS_MAX, ID_MAX, Body, Next, Shown, model_of
 
-ActionName = Literal["retry", "move", "discard", "leave"]
+ActionName = Literal["retry", "move", "reply", "discard", "leave"]
 ReasonName = Literal[
     "max-deliveries",
     "rejected",

@@ -11,10 +11,19 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
-from broker.engine.model.message import INGRESS_TIMESTAMP, RESERVED_PREFIXES, Annotations, Body, RoutingType, Value
+from broker.engine.model.message import (
+    INGRESS_TIMESTAMP,
+    RESERVED_PREFIXES,
+    Annotations,
+    Body,
+    ReplyTo,
+    RoutingType,
+    Value,
+)
 from broker.sessions.amqp.link_id import PREFIX, hops_of
 from broker.sessions.message_ids import id_text
 from broker.sessions.plain_values import to_json
+from broker.sessions.reply_to import JMS_KINDS, JMS_REPLY_TO, split_reply_to
 from protocols.amqp.encode import encode
 from protocols.amqp.errors import DecodeError
 from protocols.amqp.message import (
@@ -56,6 +65,9 @@ _ANNOTATION_NAMES: Final = {INGRESS_TIMESTAMP: "x-opt-ingress-time"}
 #: How a section begins that holds data, binary or text with a length of four bytes.
 _LONG: Final = (b"\x00\x53\x75\xb0", b"\x00\x53\x77\xb0", b"\x00\x53\x77\xb1")
 _LEAD_BYTES: Final = 8
+
+#: The annotation of a reply-to's kind, as it is in a head.
+_JMS_REPLY_TO: Final = JMS_REPLY_TO.encode()
 
 
 class AmqpFormat:
@@ -110,6 +122,25 @@ class AmqpFormat:
     def hops(self, head: bytes) -> int:
         """Count the hops in the annotation of links."""
         return len(hops_of(head))
+
+    def reply_to(self, head: bytes) -> ReplyTo:
+        """Return the address in the property reply-to, with the routing type that it or JMS's annotation states."""
+        message = Message(head)
+        try:
+            text = message.properties.reply_to or ""
+            noted = message.message_annotations if _JMS_REPLY_TO in head else {}
+        except DecodeError:
+            return "", None
+        return self.reply_to_of(text, noted)
+
+    def reply_to_of(self, text: str, noted: Mapping[object, object]) -> ReplyTo:
+        """Return the address in a reply-to, of a message with these annotations."""
+        address, routing_type = split_reply_to(text, self.prefixes)
+        if address and routing_type is None and noted:
+            place = noted.get(JMS_REPLY_TO)
+            if isinstance(place, int) and 0 <= place < len(JMS_KINDS):
+                routing_type = JMS_KINDS[place][0]
+        return address, routing_type
 
     def edited(self, head: bytes, remove: Collection[str], add: Mapping[str, str | int]) -> bytes:
         """Return the head with other application properties, or unchanged if it cannot be decoded."""

@@ -23,7 +23,8 @@ from broker.sessions.amqp.link_owner import LinkOwner
 from broker.sessions.amqp.message import BrokerAnnotations, Unacceptable, make_header, take_apart
 from broker.sessions.amqp.refusals import Refusals
 from broker.sessions.amqp.transactions import OpenTransaction
-from broker.sessions.convert import JMS_KINDS, TooManyHops
+from broker.sessions.convert import TooManyHops
+from broker.sessions.reply_to import JMS_KINDS
 from broker.sessions.upload import Uploading
 from protocols.amqp.errors import (
     INVALID_FIELD,

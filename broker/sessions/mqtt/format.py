@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Final
 
-from broker.engine.model.message import RESERVED_PREFIXES, Annotations, Body, Value
+from broker.engine.model.message import RESERVED_PREFIXES, Annotations, Body, ReplyTo, RoutingType, Value
 from broker.sessions.message_ids import correlation_text
 from protocols.mqtt.codes import V5, PacketType, Role
 from protocols.mqtt.errors import MqttError
@@ -34,6 +34,7 @@ from protocols.mqtt.properties import (
     Properties,
     decode_properties,
 )
+from protocols.mqtt.topics import AddressSyntax
 
 MQTT_FORMAT: Final = 3
 
@@ -55,6 +56,8 @@ _OWN: Final = (MESSAGE_EXPIRY_INTERVAL, TOPIC_ALIAS, SUBSCRIPTION_IDENTIFIER, WI
 _CONTEXT: Final = Context(
     V5, Role.CLIENT, Limits(properties_bytes_max=1 << 28, user_properties_max=1 << 28, topic_bytes_max=1 << 16)
 )
+
+_SYNTAX: Final = AddressSyntax()
 
 _BARE: Final = tuple(bytes([flags]) for flags in range(32))
 
@@ -106,6 +109,12 @@ def read_properties(head: bytes) -> Properties:
         return NO_PROPERTIES
 
 
+def reply_to_of(properties: Properties) -> ReplyTo:
+    """Return the address of the response topic among these properties."""
+    topic = properties.get(RESPONSE_TOPIC)
+    return (_SYNTAX.to_address(topic), RoutingType.MULTICAST) if topic else ("", None)
+
+
 def hops_of(head: bytes) -> list[str]:
     """Return the hops of a message over links, in order."""
     if _HOPS_BYTES not in head:
@@ -145,6 +154,10 @@ class MqttFormat:
     def hops(self, head: bytes) -> int:
         """Count the hops: one user property each."""
         return len(hops_of(head))
+
+    def reply_to(self, head: bytes) -> ReplyTo:
+        """Return the address of the response topic."""
+        return reply_to_of(read_properties(head))
 
     def duplicate_id(self, head: bytes) -> bytes | None:
         """Return the user property _AMQ_DUPL_ID."""

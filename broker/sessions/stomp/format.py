@@ -9,8 +9,9 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from broker.engine.model.message import Annotations, Body, RoutingType, Value
+from broker.engine.model.message import Annotations, Body, ReplyTo, RoutingType, Value
 from broker.sessions.plain_values import header_text
+from broker.sessions.reply_to import split_reply_to
 from protocols.stomp.errors import StompError
 from protocols.stomp.headers import escape, is_name, unescape
 
@@ -100,6 +101,12 @@ class StompFormat:
     def hops(self, head: bytes) -> int:
         """Return 0: links between brokers do not use STOMP."""
         return 0
+
+    def reply_to(self, head: bytes) -> ReplyTo:
+        """Return the address in the header reply-to, with the routing type that its prefix states."""
+        if b"reply-to:" not in head:
+            return "", None
+        return split_reply_to(dict(header_pairs(head)).get(b"reply-to", b"").decode(), self.prefixes)
 
     def duplicate_id(self, head: bytes) -> bytes | None:
         """Return the header _AMQ_DUPL_ID."""

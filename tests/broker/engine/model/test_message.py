@@ -94,6 +94,14 @@ def test_amq_user_id_is_the_message_id_that_the_sender_gave() -> None:
     assert view({b"JMSMessageID": b"7"})["AMQUserID"] == view({b"JMSMessageID": b"ID:7"})["AMQUserID"] == "ID:7"
 
 
+def test_the_address_for_answers_has_no_prefix() -> None:
+    format = StompFormat((("/queue/", RoutingType.ANYCAST),))
+    message = Message(MessageHeader("a", format), b"reply-to:/queue/answers\n", b"")
+    assert message.reply_to == ("answers", RoutingType.ANYCAST)
+    assert PropertyView(message)["AMQReplyTo"] == "answers"
+    assert view({b"x": b"reply-to:answers"})["AMQReplyTo"] is None
+
+
 def test_not_durable() -> None:
     assert view({})["AMQDurable"] == "NON_DURABLE"
 

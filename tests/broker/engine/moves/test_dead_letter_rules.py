@@ -97,6 +97,7 @@ def test_a_rule_behind_one_that_fits_everything_is_never_reached() -> None:
     assert unreached([retry, everything]) is None
     assert unreached([rule(action="move", to="a", user="x"), retry]) is None
     assert unreached([retry, everything, last]) == (last, everything)
+    assert unreached([rule(action="reply"), last]) is None, "not every dead letter says where it wants answers"
 
 
 # -- against the model -------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from broker.config import rules_of
+from broker.config.security import SecuritySetting
 from broker.engine.delivery import redelivery
 from broker.engine.model.message import RoutingType
 from broker.engine.moves import rule_runs
@@ -23,6 +24,7 @@ from tests.support.sim_broker import SimBroker, configured
 from tests.support.sim_files import SimFiles
 
 RETRY: dict[str, object] = {"action": "retry", "every": 1000, "at-most": 2}
+REPLY: dict[str, object] = {"action": "reply"}
 PARK: dict[str, object] = {"action": "move", "to": "parking"}
 
 
@@ -147,6 +149,76 @@ def test_a_move_is_one_entry_and_goes_at_once() -> None:
     entries = entries_with(b, "REMOVED")
     assert [entry.count("MESSAGE") for entry in entries] == [1, 1, 1], "two deaths and a move"
     b.check()
+
+
+@pytest.mark.parametrize("reply_to", ["/queue/answers", "answers", "answers::answers"])
+def test_a_reply_goes_where_its_sender_wants_answers(reply_to: str) -> None:
+    b = bench(REPLY, PARK)
+    b.die("a", b"x", head=f"reply-to:{reply_to}\n".encode().replace(b"::", b"\\c\\c"))
+    b.die("a", b"y")
+    assert (b.bodies("answers"), b.bodies("parking")) == ([b"x"], [b"y"]), "y wants no answer: the next rule decides"
+    found = notes(b.only("answers"))
+    assert (found["_AMQ_DL_RULE"], found["_AMQ_DL_REASON"], found["_AMQ_ORIG_QUEUE"]) == ("reply-1", "rejected", "DLQ")
+    assert done(b) == {"reply-1": {"moved": 1}, "move-2": {"moved": 1}}
+    b.check()
+
+
+def test_a_reply_to_a_topic_goes_to_its_subscriptions() -> None:
+    b = bench(REPLY)
+    b.die("a", b"x", head=b"reply-to:/topic/answers\n")
+    assert b.bodies("DLQ") == [b"x"]
+    assert "answers" not in b.engine.queues, "no queue is created for a topic"
+    b.declare("s", "answers", routing_type=RoutingType.MULTICAST)
+    b.broker.advance(REFUSED_AGAIN_MS)
+    assert (b.bodies("DLQ"), b.bodies("s")) == ([], [b"x"])
+
+
+@pytest.mark.parametrize(
+    ("reply_to", "reason"),
+    [
+        ("/queue/DLQ", "onto-itself"),
+        ("DLQ", "onto-itself"),
+        ("/topic/nobody", "no-queue"),
+        ("orders.#", "no-queue"),
+        ("temporary-11111111-1111-4111-8111-111111111111", "no-queue"),
+    ],
+)
+def test_a_reply_that_cannot_be_sent_stays(reply_to: str, reason: str) -> None:
+    b = bench(REPLY)
+    b.declare("DLQ")
+    b.declare("a")
+    before = set(b.engine.queues)
+    b.die("a", b"x", head=f"reply-to:{reply_to}\n".encode())
+    assert b.bodies("DLQ") == [b"x"]
+    assert [refused["reason"] for refused in b.broker.reported("rule.refused")] == [reason]
+    assert set(b.engine.queues) == before
+    b.check()
+
+
+def test_a_reply_needs_the_permission_of_its_sender() -> None:
+    """Else a sender could reach by a message that dies what it may not send to."""
+    settings = {"#": {"consume": ["amq"]}, "vault": {"send": ["chiefs"]}}
+    sections = [SecuritySetting.model_validate({"match": match, **rights}) for match, rights in settings.items()]
+    b = bench(REPLY, security_settings=sections)
+    roles = {"mallory": frozenset({"amq"})}
+    b.engine.security.roles_of = roles.get
+    b.declare("vault")
+    b.die("a", b"x", head=b"reply-to:vault\n", user="mallory")
+    assert b.bodies("DLQ") == [b"x"]
+    assert [refused["reason"] for refused in b.broker.reported("rule.refused")] == ["denied"]
+    assert b.broker.reported("access.denied") == [], "once a minute would fill the audit log"
+    roles["mallory"] = frozenset({"chiefs"})
+    b.broker.advance(REFUSED_AGAIN_MS)
+    assert b.bodies("vault") == [b"x"]
+
+
+def test_replies_in_a_circle_come_to_an_end() -> None:
+    b = bench(REPLY, settings=({"match": "one", "dead-letter-address": "two"}, {"match": "two"}))
+    b.die("one", b"x", head=b"reply-to:one\n")
+    for _ in range(HOPS_MAX + 5):
+        reject(b, "one")
+    assert b.bodies("two") == [b"x"]
+    assert b.broker.reported("rule.refused")[0]["reason"] == "link-hops"
 
 
 def test_what_is_left_stays_whatever_follows() -> None:
