@@ -49,27 +49,27 @@ class LongestTick:
 
 def time_ticks(longest: LongestTick) -> None:
     """Time all ticks of this process from now on."""
+    from broker.daemon.tick_driver import TickDriver
     from broker.sessions.tick import Tick
 
-    enter, end = Tick.enter, Tick.end
+    enter, end = Tick.enter, TickDriver._end_tick
     begun = 0  # CPU time of the event loop's thread when the tick began; 0: none is open
 
     def timed_enter(tick: Tick) -> None:
         nonlocal begun
-        if not begun:
-            begun = time.thread_time_ns()
+        begun = begun or time.thread_time_ns()
         enter(tick)
 
-    def timed_end(tick: Tick) -> None:
+    def timed_end(driver: TickDriver) -> None:
         nonlocal begun
         before = begun or time.thread_time_ns()
-        begun = 1  # what enters before the end belongs to this tick
-        end(tick)
+        begun = before  # what enters before the end belongs to this tick
+        end(driver)
         now = time.thread_time_ns()
-        begun = now if tick._open else 0
+        begun = now if driver._broker.tick._open else 0
         longest.add(now - before)
 
-    Tick.enter, Tick.end = timed_enter, timed_end  # type: ignore[method-assign, assignment]
+    Tick.enter, TickDriver._end_tick = timed_enter, timed_end  # type: ignore[method-assign, assignment]
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ import gc
 from collections.abc import Callable
 from typing import Final
 
-#: Return memory when this many bytes of messages were freed since the last time: takes some 20 ms.
-TRIM_BYTES: Final = 64 << 20
+#: Return memory when this many bytes of messages were freed since the last time: takes some 5 ms.
+TRIM_BYTES: Final = 16 << 20
 
 #: It was a burst if messages used this many bytes more than now.
 BURST_BYTES: Final = 8 << 20
