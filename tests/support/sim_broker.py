@@ -107,6 +107,8 @@ class SimBroker:
         self.failure: Exception | None = None
         self._lazy = lazy_disk
         self._clients: list[SimPeer] = []
+        #: Called after each tick.
+        self.after_tick: Callable[[], None] = lambda: None
         self._woken = False
         self._connections = 0
         outside = Environment(
@@ -253,6 +255,7 @@ class SimBroker:
                 return
             self._woken = False
             self.parts.tick.end()
+            self.after_tick()
         raise AssertionError("the broker keeps waking itself")
 
     def run(self) -> None:

@@ -42,14 +42,17 @@ class Steps:
     """The budget of the tick, and the work that continues in the next one.
 
     `cpu` returns the CPU time that the thread has used, in microseconds; constant: costs are only counted.
+    `budget` and `budget_min`, in microseconds, are what the next ticks have, all in all and at least.
     """
 
-    __slots__ = ("_cpu", "_end", "_lines", "_next", "left")
+    __slots__ = ("_cpu", "_end", "_lines", "_next", "budget", "budget_min", "left")
 
     def __init__(self, cpu: Callable[[], int] = _unmeasured) -> None:
         self._cpu = cpu
+        self.budget = BUDGET
+        self.budget_min = BUDGET_MIN
         self._lines: dict[Hashable, deque[tuple[LongWork, object]]] = {}  # by owner, with the connections to blame
-        self._grant(BUDGET)
+        self._grant(self.budget)
 
     def __len__(self) -> int:
         """How many owners have work to do."""
@@ -57,12 +60,12 @@ class Steps:
 
     def refill(self) -> None:
         """Begin a tick."""
-        self._grant(BUDGET)
+        self._grant(self.budget)
 
     def ensure(self) -> None:
         """Have something left, so that nothing stands still."""
-        if self.measure() < BUDGET_MIN:
-            self._grant(BUDGET_MIN)
+        if self.measure() < self.budget_min:
+            self._grant(self.budget_min)
 
     def _grant(self, budget: int) -> None:
         self.left = budget

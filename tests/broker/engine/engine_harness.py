@@ -125,6 +125,11 @@ class Bench:
         """Begin a tick, in which verbs may be called; `run` ends it."""
         return self.broker.enter()
 
+    def limit_ticks(self, budget: int, *, least: int) -> None:
+        """Give each tick less, in microseconds (`Steps`)."""
+        steps = self.engine._state.steps
+        steps.budget, steps.budget_min = budget, least
+
     def run(self) -> None:
         """End the tick and all that follow from it."""
         self.broker.run()

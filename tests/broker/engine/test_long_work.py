@@ -9,20 +9,16 @@ from broker.engine.delivery.redelivery import DUE_COST, DUE_TOGETHER
 from broker.engine.model.task import TaskKind, TaskRequest
 from broker.engine.moves.expiry import END_COST, EXPIRED_TOGETHER
 from broker.engine.moves.move import MOVE_COST
-from broker.engine.queues import steps
 from tests.broker.engine.engine_harness import Bench, Taker
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_messages_that_expire_together_do_so_within_the_budget_of_each_tick(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, kept: bool
-) -> None:
+def test_messages_that_expire_together_do_so_within_the_budget_of_each_tick(bench: Bench, kept: bool) -> None:
     if not kept:
         bench = Bench({"match": "a", "expiry-address": ""})
     count, expires, left = 300, bench.broker.now + 1000, list[int]()
     bench.sent("a", *[b"%d" % n for n in range(count)], expiration=expires)
-    monkeypatch.setattr(steps, "BUDGET", EXPIRED_TOGETHER * (MOVE_COST if kept else END_COST))
-    monkeypatch.setattr(steps, "BUDGET_MIN", 1)
+    bench.limit_ticks(EXPIRED_TOGETHER * (MOVE_COST if kept else END_COST), least=1)
     bench.broker.now = expires
     bench.enter()
     while bench.queue("a").ready:
@@ -35,13 +31,10 @@ def test_messages_that_expire_together_do_so_within_the_budget_of_each_tick(
     bench.check()
 
 
-def test_messages_that_are_due_together_become_ready_within_the_budget_of_each_tick(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_messages_that_are_due_together_become_ready_within_the_budget_of_each_tick(bench: Bench) -> None:
     count, due, ready = 3 * DUE_TOGETHER, bench.broker.now + 1000, list[int]()
     bench.sent("a", *[b"%d" % n for n in range(count)], scheduled=due)
-    monkeypatch.setattr(steps, "BUDGET", DUE_TOGETHER * DUE_COST)
-    monkeypatch.setattr(steps, "BUDGET_MIN", 1)
+    bench.limit_ticks(DUE_TOGETHER * DUE_COST, least=1)
     bench.broker.now = due
     bench.enter()
     while bench.queue("a").ready < count:
@@ -51,10 +44,9 @@ def test_messages_that_are_due_together_become_ready_within_the_budget_of_each_t
     assert ready == [DUE_TOGETHER, 2 * DUE_TOGETHER, count]
 
 
-def test_several_consumers_are_handed_what_the_budget_allows(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_consumers_are_handed_what_the_budget_allows(bench: Bench) -> None:
     bench.sent("a", *[b"%d" % n for n in range(90)])
-    monkeypatch.setattr(steps, "BUDGET", 20 * DELIVER_COST + SERVE_COST)
-    monkeypatch.setattr(steps, "BUDGET_MIN", 1)
+    bench.limit_ticks(20 * DELIVER_COST + SERVE_COST, least=1)
     takers = [bench.attach(Taker(), "a", window=-1) for _ in range(2)]
     seen = list[int]()
     while len(seen) < 5:
@@ -64,12 +56,11 @@ def test_several_consumers_are_handed_what_the_budget_allows(bench: Bench, monke
     assert seen == [20, 40, 60, 80, 90]
 
 
-def test_the_steps_of_tasks_share_a_tick(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_steps_of_tasks_share_a_tick(bench: Bench) -> None:
     """Sixteen of them, of some milliseconds each, would hold up clients for a tenth of a second."""
     for n in range(3):
         bench.sent(f"q{n}", *[b"%d" % each for each in range(640)])
-    monkeypatch.setattr(steps, "BUDGET", 2_000)
-    monkeypatch.setattr(steps, "BUDGET_MIN", 1)
+    bench.limit_ticks(2_000, least=1)
     for n in range(3):
         bench.enter().tasks.start(TaskRequest(kind=TaskKind.MOVE, queue=f"q{n}", target="there"))
         bench.engine.ticks.end()

@@ -40,17 +40,15 @@ class Sending:
             int, Callable[[], object]
         ] = {}  # what is done between two ticks, after so many messages at least
         self._publish = world.broker.engine.retained_feed._publish
-        self._end = world.broker.parts.tick.end
         self._sent = 0
         monkeypatch.setattr(world.broker.engine.retained_feed, "_publish", self._count)
-        monkeypatch.setattr(world.broker.parts.tick, "end", self._between)
+        world.broker.after_tick = self._between
 
     def _count(self, *of: Any) -> None:
         self._sent += 1
         self._publish(*of)
 
     def _between(self) -> None:
-        self._end()
         if self._sent:
             self.ticks.append(self._sent)
             self._sent = 0

@@ -6,7 +6,6 @@ import pytest
 
 from broker.engine.delivery.redelivery import CLOSED
 from broker.engine.model.message import RoutingType
-from broker.engine.queues import steps
 from tests.broker.engine.engine_harness import Bench, Taker
 from tests.broker.engine.queues.paging.backlogs import bodies, filled, paging, settled
 from tests.broker.engine.queues.types.queues import grouped
@@ -136,9 +135,8 @@ def test_a_selector_finds_what_is_for_it_and_leaves_the_rest(bench: Bench) -> No
     assert rest.take() == [*bodies(*range(10)), b"c"]
 
 
-def test_a_selector_that_looks_for_long_does_not_hold_up_others(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "BUDGET", 100)
-    monkeypatch.setattr(steps, "BUDGET_MIN", 100)
+def test_a_selector_that_looks_for_long_does_not_hold_up_others(bench: Bench) -> None:
+    bench.limit_ticks(100, least=100)
     filled(bench, 40)
     bench.sent("q", b"last", priority=1)
     engine = bench.enter()
