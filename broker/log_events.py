@@ -422,6 +422,12 @@ EVENTS: Final[dict[str, Event]] = {
         "Check the disk; the broker continues automatically once it can be read.",
         limited=True,
     ),
+    "paging.held_up": Event(
+        "warning",
+        "Consumers of a queue hold so many messages that no more are read from the disk until they acknowledge.",
+        "Let them acknowledge sooner, with a smaller credit or prefetch if need be, or raise `max-read-page-bytes`.",
+        limited=True,
+    ),
     "paging.scratch_failed": Event(
         "error",
         "Paged non-durable messages cannot be written to the disk and stay in memory.",

@@ -63,16 +63,15 @@ def _serve(state: State, queue: Queue) -> None:
             takers = queue.kind.takers(state)
         else:
             takers = [c for c in queue.consumers if c.credit > 0 and not c.paused]
-        if queue.tail is not None:
-            depage.refill(state, queue, takers)
+        served = takers if queue.tail is None else depage.refill(state, queue, takers)
         more = False
-        for group in _by_priority(takers):
+        for group in _by_priority(served):
             more = _serve_group(state, queue, group)
             if more or not queue.ready:
                 break
         if (more or state.steps.left <= 0) and queue.ready:
             state.dirty_later[queue] = None
-        if queue.tail is not None and depage.more(queue, takers):
+        if queue.tail is not None and depage.more(state, queue, takers):
             state.dirty_later[queue] = None
     if queue.kind is not None:
         queue.kind.cut(state)

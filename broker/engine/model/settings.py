@@ -133,7 +133,7 @@ class AddressSettings:
         "At a full address: BLOCK stops reading from senders, FAIL refuses, DROP drops and counts, PAGE keeps on disk.",
     )
     max_read_page_bytes: int = size(
-        20 << 20, "Memory for paged messages of one queue that were read back and are not yet delivered.", low=1
+        20 << 20, "Memory for paged messages of one queue that were read back and are not yet acknowledged.", low=1
     )
     max_read_page_messages: int = row(-1, "The same as a number of messages; -1: only the limit in bytes.", low=-1)
     page_limit_bytes: int = size(

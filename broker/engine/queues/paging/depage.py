@@ -4,6 +4,9 @@ In order, chunks are read while there are few messages in memory (a quarter of w
 `max-read-page-messages` allow), and always if there is nothing in memory for a consumer with credit.  On a queue with
 message groups they are read up to the full limits, as the messages in memory may be for other consumers.
 
+Deliveries count as read until they are settled: at the full limits nothing more is read for a consumer that has some,
+and beyond them it gets none of those in memory.  One that has none always gets more, whatever others hold.
+
 For a consumer with a selector the tail itself is searched, each row once; `Tail.seen` records how far.
 """
 
@@ -32,17 +35,20 @@ READY_MESSAGES: Final = 1024
 #: all file descriptors is usually over by then, and a failing disk is not kept busy.
 RETRY_MS: Final = 1_000
 
+#: How long consumers must have been without messages before it is reported that they have to acknowledge, in ms.
+HELD_UP_MS: Final = 60_000
+
 #: What reading a message of the tail costs.
 READ_COST: Final = 5
 
 
-def refill(state: State, queue: Queue, takers: list[Consumer]) -> None:
-    """Read back messages for a queue's consumers, before the queue is served."""
+def refill(state: State, queue: Queue, takers: list[Consumer]) -> list[Consumer]:
+    """Read back messages for a queue's consumers, before the queue is served; returns those that may get some."""
     tail = queue.tail
     assert tail is not None, "the queue has a tail"
     if tail.empty:
         drop(state, queue)
-        return
+        return takers
     if len(tail.seen) > len(queue.consumers):
         present = {consumer.id for consumer in queue.consumers}
         tail.seen = {id: seen for id, seen in tail.seen.items() if id in present}
@@ -52,6 +58,9 @@ def refill(state: State, queue: Queue, takers: list[Consumer]) -> None:
         except NotReadable as error:
             _try_later(state, queue, tail, error)
     set_floors(queue, tail)
+    if tail.messages and _is_limit(queue, tail, queue.delivering):
+        return [consumer for consumer in takers if not consumer.unacked]  # what is read for one is not for the others
+    return takers
 
 
 def _bring(state: State, queue: Queue, tail: Tail, takers: list[Consumer]) -> None:
@@ -77,7 +86,7 @@ def _try_later(state: State, queue: Queue, tail: Tail, error: NotReadable) -> No
     state.alarms.at(("paging", queue.id), state.now + RETRY_MS, again)
 
 
-def more(queue: Queue, takers: list[Consumer]) -> bool:
+def more(state: State, queue: Queue, takers: list[Consumer]) -> bool:
     """Whether, after a queue was served, its tail may have more for consumers that still have credit."""
     tail = queue.tail
     if tail is None or tail.high < 0 or tail.failing:
@@ -85,6 +94,9 @@ def more(queue: Queue, takers: list[Consumer]) -> bool:
     grouped = isinstance(queue.backlog, GroupedBacklog)
     for consumer in takers:
         if consumer.credit <= 0 or consumer.paused:
+            continue
+        if _has_enough(queue, tail, consumer):
+            _note_held_up(state, queue, tail)
             continue
         if grouped:
             chunk = tail.first()
@@ -166,6 +178,8 @@ def _fill(state: State, queue: Queue, tail: Tail, consumer: Consumer) -> None:
             return
         if isinstance(queue.backlog, GroupedBacklog) and _is_enough(queue, chunk, parts=1):
             return
+        if _has_enough(queue, tail, consumer):
+            return
         load(state, queue, chunk)
         following = tail.first()
         if following is not None and following.lowest:
@@ -180,6 +194,39 @@ def _is_enough(queue: Queue, chunk: Chunk, *, parts: int) -> bool:
     most = settings.max_read_page_messages
     enough = READY_MESSAGES if most < 0 else most // parts
     return queue.ready * each >= settings.max_read_page_bytes // parts or queue.ready >= max(enough, 1)
+
+
+def _has_enough(queue: Queue, tail: Tail, consumer: Consumer) -> bool:
+    """Whether nothing is read for a consumer until it acknowledges: it has deliveries, and the queue's are too many."""
+    return bool(consumer.unacked) and _is_limit(queue, tail, queue.ready + queue.delivering)
+
+
+def _is_limit(queue: Queue, tail: Tail, held: int) -> bool:
+    """Whether so many messages of a queue in memory are as many as may be read back."""
+    settings, address = queue.address.settings, queue.address
+    if 0 <= settings.max_read_page_messages <= held:
+        return True
+    nbytes, count = address.size_bytes, address.size_messages
+    if not count:  # of a queue of a wildcard address: all is charged elsewhere
+        chunk = tail.first()
+        nbytes, count = (0, 1) if chunk is None else (chunk.bytes + MESSAGE_OVERHEAD_BYTES * chunk.count, chunk.count)
+    return held * nbytes // count >= settings.max_read_page_bytes
+
+
+def _note_held_up(state: State, queue: Queue, tail: Tail) -> None:
+    """Report after a while that the queue's consumers hold all that may be read, unless they got more meanwhile."""
+    delivered = queue.counters.delivered
+    if tail.held_up == delivered:
+        return
+
+    def look() -> None:
+        if queue.tail is tail and queue.counters.delivered == delivered and not queue.stopped:
+            waiting = [each for each in queue.consumers if each.credit > 0 and not each.paused]
+            if any([_has_enough(queue, tail, each) for each in waiting]):
+                state.report("paging.held_up", queue=queue.name, messages=queue.delivering)
+
+    tail.held_up = delivered
+    state.alarms.at(("held up", queue.id), state.now + HELD_UP_MS, look)
 
 
 def has_room_for(state: State, queue: Queue, chunk: Chunk, rows: list[int]) -> bool:
@@ -215,6 +262,8 @@ def _search(state: State, queue: Queue, tail: Tail, consumer: Consumer) -> None:
     while state.steps.left > 0:
         priority = _unseen(tail, consumer)
         if priority < 0 or queue.backlog.has_for(consumer.id, priority, state.steps):
+            break
+        if _has_enough(queue, tail, consumer):
             break
         seen = tail.seen.setdefault(consumer.id, [(0, 0)] * PRIORITIES)
         chunk, start = _next_chunk(tail, priority, seen[priority])

@@ -192,6 +192,7 @@ class Tail:
         "bytes",
         "damaged",
         "failing",
+        "held_up",
         "landing",
         "levels",
         "looked",
@@ -218,6 +219,8 @@ class Tail:
         self.looked: dict[int, tuple[Chunk, int]] = {}
         #: The disk cannot be read for now; an alarm ends this, and reading is tried again.
         self.failing = False
+        #: How many messages the queue had delivered when its consumers last held all that may be read.
+        self.held_up = -1
         self._high = -1  # no level above this one has a chunk
         self._serial = 0
         most = settings.max_read_page_messages

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from store.pages import Pages
-from tests.broker.engine.engine_harness import Bench
+from tests.broker.engine.engine_harness import Bench, Taker
 
 #: Addresses `q...` page beyond two messages, and read back one at a time.
 PAGING: dict[str, object] = {
@@ -29,6 +29,16 @@ def filled(bench: Bench, count: int = 10, **more: object) -> None:
     """Messages 0, 1, 2 ... in `q`, each in a tick of its own."""
     for n in range(count):
         bench.sent("q", b"%d" % n, **more)
+
+
+def consumed(bench: Bench, taker: Taker) -> list[bytes]:
+    """The bodies of all that a consumer gets if it acknowledges: it holds only as many as may be read ahead."""
+    got: list[bytes] = []
+    while taker.taken:
+        taken = taker.taken.copy()
+        got += taker.take()
+        bench.ack(taker, *taken)
+    return got
 
 
 def settled(bench: Bench) -> None:

@@ -13,7 +13,7 @@ from broker.engine.moves.transfer import MessageRange
 from broker.engine.queues.paging.depage import RETRY_MS
 from broker.engine.routing import alter
 from tests.broker.engine.engine_harness import Bench
-from tests.broker.engine.queues.paging.backlogs import bodies, filled, settled
+from tests.broker.engine.queues.paging.backlogs import bodies, consumed, filled, settled
 from tests.simulation.world import check_accounts
 from tests.support.sim_files import refusing
 
@@ -35,7 +35,7 @@ def test_deliveries_wait_and_go_on_in_their_order(bench: Bench, number: int, sel
         assert len(bench.broker.reported("paging.failed")) == 4
         assert bench.queue("q").paged == 10
     bench.broker.advance(RETRY_MS)
-    assert taker.take() == bodies(*range(2, 12))
+    assert consumed(bench, taker) == bodies(*range(2, 12))
     assert bench.broker.reported("paging.unreadable") == []
     assert bench.queue("q").paged == 0
     check_accounts(bench.broker)

@@ -7,7 +7,7 @@ import pytest
 from broker.engine.model.message import MESSAGE_OVERHEAD_BYTES, RoutingType
 from broker.engine.recovery import restore
 from tests.broker.engine.engine_harness import Bench
-from tests.broker.engine.queues.paging.backlogs import bodies, filled, paging, settled
+from tests.broker.engine.queues.paging.backlogs import bodies, consumed, filled, paging, settled
 from tests.support.sim_files import SimFiles
 
 MULTICAST = RoutingType.MULTICAST
@@ -24,9 +24,7 @@ def after_restart(count: int, **settings: object) -> tuple[int, int]:
     assert bench.engine.usage.messages == queue.address.size_messages == queue.ready
     assert queue.message_count == count
     assert bench.bodies("q") == bodies(*range(count))
-    taker = bench.take("q")
-    bench.ack(taker, *taker.taken)
-    assert taker.take() == bodies(*range(count))
+    assert consumed(bench, bench.take("q")) == bodies(*range(count))
     settled(bench)
     return found
 

@@ -16,7 +16,7 @@ from broker.engine.queues.paging.admit import SCRATCH_RETRY_MS
 from broker.engine.routing import alter
 from store.segment import segment_name
 from tests.broker.engine.engine_harness import Bench, Producing, fill
-from tests.broker.engine.queues.paging.backlogs import PAGING, bodies, filled, paging, settled
+from tests.broker.engine.queues.paging.backlogs import PAGING, bodies, consumed, filled, paging, settled
 from tests.broker.engine.queues.types.queues import put
 from tests.simulation.world import check_accounts, journal_directory, small
 from tests.support.sim_broker import SimBroker
@@ -180,8 +180,7 @@ def test_cleaning_carries_paged_messages_forward(durable_queue: bool) -> None:
         assert bench.queue("q").paged == 12
         assert bench.bodies("q") == bodies(*range(12))
         check_accounts(bench.broker)
-    taker = bench.take("q::q", MULTICAST)
-    assert taker.take() == bodies(*range(12))
+    assert consumed(bench, bench.take("q::q", MULTICAST)) == bodies(*range(12))
 
 
 def test_what_cleaning_copied_is_in_memory_until_it_is_on_the_disk(bench: Bench) -> None:
