@@ -143,11 +143,10 @@ class Acceptors:
         for listener in self._listeners.values():
             await listener.idle()
 
-    async def abort(self) -> None:
-        """Stop listening, let HTTP requests end, and close all messaging connections."""
+    async def abort(self, http_seconds: float) -> None:
+        """Stop listening, give HTTP requests some seconds to finish, and close all messaging connections."""
         self.close()
-        for server in self._http.values():
-            await server.stop()
+        await asyncio.gather(*(server.stop(http_seconds) for server in self._http.values()))
         for listener in self._listeners.values():
             listener.abort()
         self._listening.clear()

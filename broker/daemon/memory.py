@@ -45,6 +45,12 @@ FULL_AFTER: Final = 2_500
 _M_ARENA_MAX: Final = -8
 
 
+def collect_and_exempt() -> None:
+    """Collect garbage, and exempt the objects that are left from later collections: they will live long."""
+    gc.collect()
+    gc.freeze()
+
+
 def system_trim() -> Callable[[], object]:
     """Return a function that returns free memory to the system; it does nothing without glibc (musl, macOS).
 

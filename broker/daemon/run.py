@@ -33,7 +33,7 @@ from broker.daemon.announcing import Announcer
 from broker.daemon.descriptors import raise_limit
 from broker.daemon.indexing import Indexing
 from broker.daemon.managed import Managed
-from broker.daemon.memory import COLLECTED_AFTER
+from broker.daemon.memory import COLLECTED_AFTER, collect_and_exempt
 from broker.daemon.reloading import Reloading
 from broker.daemon.server import Server
 from broker.daemon.signals import Signals
@@ -45,6 +45,7 @@ from broker.daemon.tick_driver import TickDriver
 from broker.daemon.wiring import Broker, assemble, begin, recover, this_machine
 from broker.engine.model.errors import EngineError
 from broker.log import Log, configure
+from broker.management.http import STOP_SECONDS_MAX
 from broker.management.runtime import Listening
 from broker.net.tasks import supervised
 from broker.reasons.exit_status import ExitStatus
@@ -62,7 +63,8 @@ FAREWELL_SECONDS_MAX: Final = 2.0
 #: How often an owner checks whether it still owns the journal, in seconds: a small part of the shortest lease.
 LEASE_CHECK_SECONDS: Final = 0.1
 
-#: How long clients may take to disconnect at a hand-over, in seconds: short, since they have to find the new owner.
+#: How long clients may take to disconnect at a hand-over, and then HTTP requests to finish, in seconds: short, since
+#: clients have to find the new owner.
 HAND_OVER_SECONDS_MAX: Final = 0.5
 
 #: For how many leases a broker does not compete for the journal after it has handed it over.
@@ -180,7 +182,8 @@ class Daemon:
         broker.writer.start()
         self._notifier.status("recovering the journal")
         self._notifier.extend_timeout(3600)
-        gc.collect()
+        if owned is None:  # a standby has done so in time
+            collect_and_exempt()
         gc.disable()  # restored objects live long and leave no garbage in cycles; collecting would double the time
         try:
             if owned is None:
@@ -358,7 +361,7 @@ class Daemon:
     async def _close(self) -> None:
         """Close the remaining connections, and close the journal in good order if possible."""
         if self._server is not None:
-            await self._server.abort()
+            await self._server.abort(HAND_OVER_SECONDS_MAX if self._ending.handed_over else STOP_SECONDS_MAX)
         self._announcer.withdraw()
         if not self._ending.lost:
             self._broker.tick.end()

@@ -121,8 +121,8 @@ class Server:
         self.dialer.shut_down()
         await self.acceptors.say_goodbye(moved=moved)
 
-    async def abort(self) -> None:
-        """Close all connections, and stop listening."""
-        await self.acceptors.abort()
+    async def abort(self, http_seconds: float) -> None:
+        """Stop listening, give HTTP requests some seconds to finish, and close all connections."""
+        await self.acceptors.abort(http_seconds)
         self.dialer.abort()
         self._runner.close()

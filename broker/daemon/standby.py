@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker.daemon.lease import LeaseKeeper
+from broker.daemon.memory import collect_and_exempt
 from broker.daemon.wiring import Broker, restore
 from broker.engine import Restored
 from broker.engine.model.report import Report
@@ -318,6 +319,7 @@ class Standby:
 
     def _read_all(self, gaps: int) -> tuple[Broker, Verdict, Restored]:
         """Read the journal until it is complete and owned.  Raises _Again, _Stopped, and errors of `restore`."""
+        gc.unfreeze()  # what was read before is garbage now
         source = UpTo(self._files, self._log.directory, self._readable_to)
         self._reads = False
         self._copying.read_to = NEW
@@ -336,6 +338,8 @@ class Standby:
         `gaps`: the copy's count of gaps when reading began.
         """
         self._copying.read_to = self._read_to
+        if not self._reads:
+            collect_and_exempt()  # before it may claim: afterwards clients would wait for it
         if self._copying.copied - self._copied_before > 2 * self._bytes_before + READ_BYTES_MIN:
             raise _Again
         with self._changed:

@@ -139,9 +139,9 @@ class StandbyServer:
         ]
 
     async def close(self) -> None:
-        """Stop listening, and close all connections."""
+        """Stop listening, and close all connections at once: clients wait for the broker to serve."""
         self._checks.cancel()
-        await self._acceptors.abort()
+        await self._acceptors.abort(0)
 
     async def _check(self) -> None:
         while True:

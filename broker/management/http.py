@@ -8,6 +8,7 @@ that is before its handshake, which uses the certificate of that moment, as on e
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import ssl
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
 
 from broker.management.api import PROBES, PROTECTION, Api
 from broker.management.callers import CALLER, CHALLENGE, LOG_IN, Caller, is_token
@@ -379,6 +381,7 @@ class HttpServer:
         self._protocol = type("Connection", (_Connection,), bounds)
         self._server: uvicorn.Server | None = None
         self._sockets: ListeningSockets | None = None
+        self._one_closed = asyncio.Event()
         self._begun: set[asyncio.Task[None]] = set()  # sockets that are about to become connections
 
     @property
@@ -408,7 +411,6 @@ class HttpServer:
             server_header=False,
             date_header=False,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=STOP_SECONDS_MAX,
             h11_max_incomplete_event_size=HEADER_BYTES_MAX,
         )
         config.load()
@@ -482,11 +484,12 @@ class HttpServer:
         self._report("connection.refused", acceptor=self._name, remote=slot.remote, allowed=self._places.allowed.limit)
 
     def _left(self, peer: Peer) -> None:
+        self._one_closed.set()
         if self._standby is None:  # no client logs in to a standby
             self._broker.gate.left(peer)
 
-    async def stop(self) -> None:
-        """Stop accepting, give requests in progress some time to finish, and close."""
+    async def stop(self, seconds: float = STOP_SECONDS_MAX) -> None:
+        """Stop accepting, give requests in progress some seconds to finish, and close."""
         server, self._server = self._server, None
         if self._sockets is not None:
             self._sockets.close()
@@ -494,4 +497,19 @@ class HttpServer:
         for task in list(self._begun):
             task.cancel()
         if server is not None:
-            await server.shutdown([])
+            await self._close(server.server_state, seconds)
+
+    async def _close(self, state: ServerState, seconds: float) -> None:
+        """Close each connection once it has answered, or when the time is over."""
+        for connection in list(state.connections):
+            connection.shutdown()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while state.connections:
+                    self._one_closed.clear()
+                    await self._one_closed.wait()
+                await asyncio.gather(*state.tasks, return_exceptions=True)
+        for connection in list(state.connections):
+            connection.transport.abort()
+        for task in list(state.tasks):
+            task.cancel()

@@ -273,8 +273,9 @@ class UpTo(SegmentDirectory):
 
     def read(self, segment: int) -> bytes:
         end = self._end()
-        data = super().read(segment)
-        return data[: end.offset] if segment == end.segment else data
+        if segment != end.segment:
+            return super().read(segment)
+        return self._files.read_range(self.path(segment), 0, end.offset)  # the rest of the file is preallocated
 
 
 class Following(Recovery):

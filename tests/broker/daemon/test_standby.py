@@ -116,9 +116,13 @@ def test_it_claims_once_it_has_read_the_journal(monkeypatch: pytest.MonkeyPatch)
         for _ in recovery.records():
             pass
 
+    collected: list[bool] = []
+    monkeypatch.setattr(standing_by, "collect_and_exempt", lambda: collected.append(me._prepared))
     monkeypatch.setattr(standing_by, "restore", restore)
     me._read_all(0)
     assert (me.state.starting, me._prepared) == ("", True)
+    assert not me._more(0)
+    assert collected == [False], "once, and before it may claim: later clients would wait for it"
 
 
 def test_one_that_has_handed_over_leaves_it_to_others_for_a_while() -> None:

@@ -7,6 +7,8 @@ import contextlib
 import errno
 import logging
 import signal
+import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -24,6 +26,7 @@ from broker.management.limits import RESERVED_MAX
 from broker.management.limits import Limits as CallLimits
 from broker.management.resources.addresses import SEND_BYTES_MAX
 from broker.management.resources.tasks import BODY_BYTES_MAX as TASK_BYTES_MAX
+from broker.net import handshake
 from broker.net.tls import TlsSettings, make_context
 from tests.broker.management.harness import TOKEN, Client, TestBroker, listening
 from tests.support.certificates import Authority
@@ -397,6 +400,56 @@ async def test_after_stop_nobody_listens(broker: TestBroker) -> None:
         assert (await client.call("GET", "/livez")).status == 200
     with pytest.raises(ConnectionRefusedError):
         await client.call("GET", "/livez")
+
+
+async def test_a_stop_waits_for_the_answers_only(broker: TestBroker) -> None:
+    """Neither for connections that are idle, nor for a while after the last answer."""
+    async with listening(broker) as (server, client):
+        silent = await asyncio.open_connection("127.0.0.1", client.port)
+        idle = await asyncio.open_connection("127.0.0.1", client.port)
+        assert b"200" in await say(idle, b"/livez")
+        busy = await asyncio.open_connection("127.0.0.1", client.port)
+        head = f"PATCH /api/v1/queues/q HTTP/1.1\r\nHost: b\r\nAuthorization: Bearer {TOKEN}\r\n"
+        busy[1].write(f"{head}Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{{".encode())
+        await busy[1].drain()
+        assert b"200" in await say(idle, b"/livez"), "so the broker has read the other call"
+        stopping = asyncio.create_task(server.stop(seconds=3_600))
+        assert await is_cut(silent)
+        assert await is_cut(idle)
+        assert not stopping.done()
+        busy[1].write(b"}")
+        assert (await asyncio.wait_for(busy[0].read(), 20)).startswith(b"HTTP/1.1 404 ")
+        await asyncio.wait_for(stopping, 20)
+        busy[1].close()
+
+
+async def test_a_stop_that_may_not_wait_closes_what_is_open(
+    broker: TestBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that is never completed, and a client that does not answer to the end of TLS."""
+    monkeypatch.setattr(handshake, "SHUTDOWN_SECONDS", 60)
+    authority = Authority(tmp_path / "ca")
+    certificate, key = authority.issue("broker")
+    context = make_context(TlsSettings(certificate=certificate, key=key))
+    fields = f"Host: b\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\nContent-Length: 2"
+    head = f"PATCH /api/v1/queues/q HTTP/1.1\r\n{fields}\r\n\r\n{{"
+    async with listening(broker, context=lambda: context) as (server, client):
+        loop = asyncio.get_running_loop()
+        with socket.create_connection(("127.0.0.1", client.port)) as raw:
+            tls = await loop.run_in_executor(
+                None, lambda: authority.client().wrap_socket(raw, server_hostname="localhost")
+            )
+            with tls:
+                tls.settimeout(20)
+                tls.sendall(head.encode())
+                busy = await asyncio.open_connection(
+                    "127.0.0.1", client.port, ssl=authority.client(), server_hostname="localhost"
+                )
+                assert b"200" in await say(busy, b"/livez")
+                await asyncio.wait_for(server.stop(seconds=0), 20)
+                with contextlib.suppress(ConnectionError, ssl.SSLError):
+                    assert not await loop.run_in_executor(None, tls.recv, 1)
+                busy[1].close()
 
 
 @pytest.mark.parametrize("call", ["PUT /api/v1/queues/q", "POST /api/v1/messages:replay"])
