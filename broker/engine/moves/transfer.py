@@ -275,6 +275,9 @@ def destination(state: State, target: str, queue: Queue | None = None) -> Destin
     Raises NotFound, InvalidName, RoutingTypeMismatch, OntoItself.
     """
     address_name, queue_name = _elsewhere(state, target, queue)
+    waits = _transmission_queue(state, address_name) if queue_name is None else None
+    if waits is not None:
+        return _over_link(state, address_name, waits)
     if queue_name is not None:
         target = f"{address_name}{names.FQQN_SEPARATOR}{queue_name}"
     known = address_name in state.addresses if queue_name is None else queue_name in state.queues
@@ -291,10 +294,31 @@ def _elsewhere(state: State, target: str, queue: Queue | None) -> tuple[str, str
     if queue_name is None and target not in state.addresses and target in state.queues:
         address_name, queue_name = state.queues[target].address.name, target
     if queue is not None and (
-        state.bindings.reaches(address_name, queue) if queue_name is None else state.queues.get(queue_name) is queue
+        state.bindings.reaches(address_name, queue) or _transmission_queue(state, address_name) is queue
+        if queue_name is None
+        else state.queues.get(queue_name) is queue
     ):
         raise OntoItself(f"moving messages of queue {queue.name} to {target} would move them onto itself")
     return address_name, queue_name
+
+
+def _transmission_queue(state: State, address: str) -> Queue | None:
+    """Where messages to an address wait for another broker; None: it does not stand for a remote queue."""
+    if not state.transmission:
+        return None
+    for divert in state.diverts.of(address):
+        there = state.addresses.get(divert.forwarding[0])
+        if divert.exclusive and divert.filter is None and there is not None:
+            for queue in there.queues:
+                if queue.name in state.transmission:
+                    return queue
+    return None
+
+
+def _over_link(state: State, address: str, waits: Queue) -> Destination:
+    """A remote queue: its messages keep its address on the queue where they wait, which says where they go."""
+    there = registry.ensure_address(state, address)
+    return Destination(there, state.candidates(there, waits, None), None)
 
 
 def existing_destination(state: State, target: str, queue: Queue | None = None) -> Destination | str:
@@ -308,6 +332,9 @@ def existing_destination(state: State, target: str, queue: Queue | None = None) 
         names.check_sendable(address_name, state.syntax)
     if address is None or queue_name is not None:
         return ""
+    waits = _transmission_queue(state, address_name)
+    if waits is not None:
+        return _over_link(state, address_name, waits)
     targets = state.candidates(address, None, None)
     return Destination(address, targets, None) if any(targets) else ""
 
@@ -399,6 +426,9 @@ def _answered(state: State, queue: Queue, name: str, type: RoutingType | None, a
         address_name, queue_name = _elsewhere(state, name, queue)
         if not access.might(Permission.SEND, address_name, queue_name or ""):  # its denial would be reported again
             return DENIED
+        waits = _transmission_queue(state, address_name) if queue_name is None else None
+        if waits is not None:
+            return _over_link(state, address_name, waits)
         if type is None and address_name not in state.addresses:
             type = RoutingType.ANYCAST
         there, named = destinations.destination(state, name, type, access=access)

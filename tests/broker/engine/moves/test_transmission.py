@@ -10,12 +10,16 @@ from random import Random
 
 import pytest
 
-from broker.engine.model.errors import AddressFull
+from broker.engine.model.errors import AddressFull, OntoItself
+from broker.engine.model.message import RoutingType
+from broker.engine.moves import transfer
+from broker.engine.moves.move import Destination
 from broker.engine.moves.transfer import MessageRange
 from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench, Producing, notes, section
 from tests.simulation.world import check_accounts, check_counters, reasons
 from tests.support.bodies import body_of
+from tests.support.rules import sections
 
 #: A remote queue, whose settings are not those of the queue where its messages wait.
 X = {"match": "x", "dead-letter-address": "x.dead", "expiry-address": "x.late", "max-delivery-attempts": 2}
@@ -216,3 +220,25 @@ def test_every_message_is_where_a_list_would_have_it(seed: int) -> None:
     check_counters(bench.broker)
     ways = reasons(check_accounts(bench.broker)["out"])
     assert ways.keys() <= {RemovalReason.CONSUMED, RemovalReason.DEAD_LETTERED, RemovalReason.EXPIRED}
+
+
+@pytest.mark.parametrize("rule", [None, {"action": "move", "to": "x"}, {"action": "reply"}])
+def test_what_is_moved_to_a_remote_queue_waits_for_the_link(rule: dict[str, object] | None) -> None:
+    rules = sections(*[rule] if rule else [])
+    diverts = {"x": section("x", "out", exclusive=True)}
+    bench = linked(Bench(X, OUT, diverts=diverts, dead_letter_rules=rules))
+    bench.declare("out")
+    bench.enter().configuration.declare("x", {RoutingType.ANYCAST})
+    bench.die("a", b"1", head=b"reply-to:x\n")
+    if rule is None:
+        check = transfer.existing_destination(bench.engine._state, "x", bench.queue("DLQ"))
+        assert isinstance(check, Destination)
+        assert [queue.name for queue in check.targets[0]] == ["out"]
+        bench.enter().messages.move(bench.queue("DLQ"), "x", MessageRange())
+        bench.run()
+    message = bench.only("out")
+    assert (message.header.address, notes(message)["_AMQ_ORIG_QUEUE"]) == ("x", "DLQ")
+    assert "x" not in bench.engine.queues, "nothing stays on the address itself"
+    with pytest.raises(OntoItself):
+        bench.enter().messages.move(bench.queue("out"), "x", MessageRange())
+    bench.check()
