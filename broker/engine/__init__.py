@@ -18,7 +18,7 @@ Other packages use the names exported here and those of `model`; everything else
 
 from broker.engine.client_sessions.client import NEVER_EXPIRES, Client, ClientSubscription
 from broker.engine.client_sessions.endings import IN_FLIGHT_OUTCOMES, Ending, Outcome, Outcomes, SubscriptionKind
-from broker.engine.client_sessions.sessions import Definition, StoredSession
+from broker.engine.client_sessions.stored_session import Definition, StoredSession
 from broker.engine.delivery import redelivery
 from broker.engine.delivery.redelivery import DeliveryOutcome
 from broker.engine.delivery.reservations import Reserve

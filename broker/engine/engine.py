@@ -124,7 +124,7 @@ class Engine:
         self.sessions = StoredSessions(state)
         self.session_expiry = SessionExpiry(state)
         self.cleaner.copied.append(self.sessions.in_flight.copied)
-        self.cleaner.forward += (self.sessions.forward, journal.rewrite_definitions, state.duplicates.copy_forward)
+        self.cleaner.forward += (self.sessions.rewrite, journal.rewrite_definitions, state.duplicates.copy_forward)
         self.transactions = Transactions(state)
         self.watchers = Watchers(state, self.security, self.sessions, self.transactions)
         self.dead_letter_rules = self.watchers.dead_letter_rules
@@ -153,7 +153,7 @@ class Engine:
 
     def settle_restored(self) -> None:
         """Do what a restart makes due, once the journal can be written and before there are consumers."""
-        self.sessions.settle_restored()
+        self.sessions.remove_consumed()
         alter.after_restart(self._state, self.sessions.in_flight_by_queue())
         self.consumers.reservations.settle_restored()
         self.retained.settle_restored()

@@ -40,4 +40,4 @@ class Watchers(Watcher):
             self.slow.watch(address.settings.slow_consumer_check_period)
 
     def queue_gone(self, queue: Queue) -> None:
-        self._sessions.in_flight.queue_gone(queue)
+        self._sessions.in_flight.queue_deleted(queue)

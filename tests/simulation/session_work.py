@@ -123,12 +123,12 @@ class Workload:
 
     def receive(self, name: str, ids: list[int]) -> None:
         self.bench.send("t.sink", *[b"%s %d" % (name.encode(), id) for id in ids], routing_type=None)
-        self.bench.engine.sessions.received(self.clients[name].stored, ids)
+        self.bench.engine.sessions.packet_ids.received(self.clients[name].stored, ids)
 
     def complete(self, name: str, id: int, *, sent: bool) -> None:
         client = self.clients[name]
         client.released.discard(id if sent else 0)
-        self.bench.enter().sessions.completed(client.stored, [id], sent=sent)
+        self.bench.enter().sessions.packet_ids.completed(client.stored, [id], sent=sent)
 
     def retain(self, name: str, body: bytes) -> None:
         send = self.bench.prepare(name, body, routing_type=MULTICAST)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from broker.engine.client_sessions.endings import IN_FLIGHT_OUTCOMES, Ending, Outcome, SubscriptionKind
-from broker.engine.client_sessions.sessions import Definition
+from broker.engine.client_sessions.stored_session import Definition
 from broker.engine.model.access import UNRESTRICTED, Access
 from broker.engine.model.errors import Denied
 from broker.engine.model.names import NAME_BYTES_MAX, SHARED_PREFIX, WHOLE_BROKER, digest_of

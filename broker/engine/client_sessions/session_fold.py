@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import cast
 
-from broker.engine.client_sessions.sessions import Definition, StoredSession, StoredSessions
+from broker.engine.client_sessions.sessions import StoredSessions
+from broker.engine.client_sessions.stored_session import Definition, StoredSession
 from broker.engine.model.message import Message
 from broker.engine.queues.queue import Queue
 from store import decode

@@ -21,7 +21,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from broker.engine.client_sessions.sessions import RESERVED, Definition, Sent, StoredSession, StoredSessions
+from broker.engine.client_sessions.sessions import RESERVED, StoredSessions
+from broker.engine.client_sessions.stored_session import Definition, Sent, StoredSession
 from broker.engine.delivery import closing, dispatch, redelivery
 from broker.engine.delivery.redelivery import CLOSED, DeliveryOutcome
 from broker.engine.model.limits import RESERVE_MS_MAX
@@ -62,7 +63,7 @@ class LinkReservation:
         self._earlier: set[int] = set()  # messages sent over connections that have ended
         stand_in.reservation = self
         stand_in.away = stand_in.paused = True
-        everybody.sessions.take_over(session, self._current)
+        everybody.sessions.resume(session, self._current)
         queue.add_reservation(self)
 
     @property

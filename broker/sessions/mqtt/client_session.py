@@ -201,7 +201,7 @@ class MqttSessions:
         """
         received, session.incoming = list(session.incoming), Incoming()
         if session.stored is not None:
-            self.engine.sessions.completed(session.stored, received, sent=False)
+            self.engine.sessions.packet_ids.completed(session.stored, received, sent=False)
         session.in_flight.forget_released()
 
     # -- what is stored --------------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ class MqttSessions:
             definition, subscriptions = session.definition(), session.subscriptions
             if stored is None:
                 session.stored = stored = sessions.open(session.client.id, definition)
-                sessions.take_over(stored, session.in_flight.current)
+                sessions.resume(stored, session.in_flight.current)
             parts = subscriptions.to_json() if session.client.lasting or subscriptions.durable else {}
             sessions.update(stored, {**dict.fromkeys(stored.parts), **parts}, definition)
             subscriptions.changed.clear()
@@ -294,7 +294,7 @@ class MqttSessions:
         for session in restored:  # now all who share a subscription are known
             assert session.stored is not None, "it was stored"
             session.subscriptions.settle_restored()
-            self.engine.sessions.take_over(session.stored, session.in_flight.current)
+            self.engine.sessions.resume(session.stored, session.in_flight.current)
         for session in restored:
             if session.client.lasting:
                 self.note(session)

@@ -131,13 +131,13 @@ class InFlight:
         self._landed([message for _, message in settled])
         if ack.type is PacketType.PUBCOMP:
             if stored is not None:
-                self._engine.sessions.completed(stored, list(ack.packet_ids), sent=True)
+                self._engine.sessions.packet_ids.completed(stored, list(ack.packet_ids), sent=True)
         elif failed:
             self._returned([message for _, message in settled], ack.packet_ids)
         elif settled:
             self._answered = settled
             if ack.type is PacketType.PUBREC and stored is not None:
-                self._engine.sessions.released(stored, outcome.release)
+                self._engine.sessions.packet_ids.released(stored, outcome.release)
             self._settle(settled)
             self._answered = ()
         return outcome
@@ -244,13 +244,13 @@ class InFlight:
         self._landed(found.values())
         self._returned(list(found.values()), list(found))
         if self.stored is not None:
-            self._engine.sessions.released(self.stored, list(found))
+            self._engine.sessions.packet_ids.released(self.stored, list(found))
 
     def forget_released(self) -> None:
         """Forget released messages: the receiver has lost its session, and will not answer their PUBREL."""
         done = self.outgoing.forget_released()
         if self.stored is not None:
-            self._engine.sessions.completed(self.stored, done, sent=True)
+            self._engine.sessions.packet_ids.completed(self.stored, done, sent=True)
 
     def restore(self, stored: StoredSession, subscriptions: Mapping[Consumer, Subscription]) -> None:
         """Take over the messages in flight before a restart, in order, except those that no longer exist.
@@ -287,4 +287,4 @@ class InFlight:
         for packet_id in released:
             self.outgoing.restore(packet_id, Sent.RELEASED, None)
         if released and self.stored is not None:
-            self._engine.sessions.released(self.stored, released)
+            self._engine.sessions.packet_ids.released(self.stored, released)

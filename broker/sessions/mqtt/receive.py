@@ -95,7 +95,7 @@ class Receiver:
         if run.qos:
             repeated = self._session.incoming.receive(run.qos, run.packet_ids)
             if run.qos == 2 and stored is not None:
-                noted = partial(self._engine.sessions.received, stored)
+                noted = partial(self._engine.sessions.packet_ids.received, stored)
         left = [*repeated, *refused] if refused else repeated
         outcomes = self._publisher.publish(run, payloads, left, noted)
         outcomes.update({at: why for at, why in refused.items() if at not in repeated})
@@ -165,7 +165,7 @@ class Receiver:
         known = [id for id in packet_ids if id not in unknown]
         if known:
             if session.in_flight.stored is not None:
-                self._engine.sessions.completed(session.in_flight.stored, known, sent=False)
+                self._engine.sessions.packet_ids.completed(session.in_flight.stored, known, sent=False)
             self.owe(Ack(completed, known))
         if unknown:
             self.owe(Ack(completed, sorted(unknown), ReasonCode.PACKET_IDENTIFIER_NOT_FOUND))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 from typing import Final
 
-from broker.engine.client_sessions.sessions import StoredSession
+from broker.engine.client_sessions.stored_session import StoredSession
 from broker.engine.delivery.redelivery import RELEASED
 from broker.engine.model.message import Message, RoutingType
 from broker.engine.queues.consumer import Consumer
@@ -70,7 +70,7 @@ class Client:
             return
         if how == "released":
             self.released.add(id)
-            engine.sessions.released(self.stored, [id])
+            engine.sessions.packet_ids.released(self.stored, [id])
         engine.consumers.acknowledge(subscription.consumer, message.id)
 
     def drop(self) -> None:

@@ -6,7 +6,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from broker.engine.client_sessions.sessions import ENDED_MAX, Sent, StoredSession
+from broker.engine.client_sessions import sessions
+from broker.engine.client_sessions.endings import Ending
+from broker.engine.client_sessions.in_flight import ENDED_MAX
+from broker.engine.client_sessions.stored_session import Sent, StoredSession
 from broker.engine.delivery.redelivery import RELEASED, rejected
 from broker.engine.model.errors import AlreadyInUse, DiskFull
 from broker.engine.model.message import Message, RoutingType
@@ -124,7 +127,7 @@ def test_parts_outlive_the_segments_that_they_were_in() -> None:
 
 def test_a_dropped_session_is_gone_and_a_new_one_is_another(bench: Bench) -> None:
     session = opened(bench)
-    bench.enter().sessions.received(session, [7])
+    bench.enter().sessions.packet_ids.received(session, [7])
     bench.engine.sessions.drop(session)
     assert bench.engine.sessions.get("c1") is None
     again = bench.engine.sessions.open("c1", {"new": True})
@@ -249,7 +252,7 @@ def test_a_released_message_is_consumed_even_if_the_crash_came_before_its_remova
     session = opened(bench)
     taker = subscribed(bench, session)
     bench.sent("t.a", b"1", b"2", routing_type=MULTICAST)
-    bench.enter().sessions.released(session, [1])  # and no acknowledgement
+    bench.enter().sessions.packet_ids.released(session, [1])  # and no acknowledgement
     bench.run()
     bench = bench.restart()
     session = found(bench)
@@ -258,7 +261,7 @@ def test_a_released_message_is_consumed_even_if_the_crash_came_before_its_remova
     assert bench.bodies("q") == [b"2"]
     assert reasons(check_accounts(bench.broker)["q"]) == {RemovalReason.CONSUMED: 1}
     check_counters(bench.broker)
-    bench.enter().sessions.completed(session, [1], sent=True)
+    bench.enter().sessions.packet_ids.completed(session, [1], sent=True)
     bench.run()
     bench = bench.restart()
     assert found(bench).released == {}
@@ -268,10 +271,10 @@ def test_a_released_message_is_consumed_even_if_the_crash_came_before_its_remova
 def test_packet_ids_owed_in_both_directions(bench: Bench) -> None:
     session = opened(bench)
     sessions = bench.enter().sessions
-    sessions.received(session, [5, 65_535])
-    sessions.released(session, [5])
-    sessions.completed(session, [5, 6], sent=False)
-    sessions.completed(session, [6], sent=True)  # never owed: nothing is written
+    sessions.packet_ids.received(session, [5, 65_535])
+    sessions.packet_ids.released(session, [5])
+    sessions.packet_ids.completed(session, [5, 6], sent=False)
+    sessions.packet_ids.completed(session, [6], sent=True)  # never owed: nothing is written
     bench.run()
     assert len([r for r in journal_records(bench.broker) if isinstance(r, decode.Packets)]) == 3
     bench = bench.restart()
@@ -284,13 +287,13 @@ def test_an_id_recorded_again_is_held_once() -> None:
     session = opened(bench)
     space = bench.engine.journal.space
     for _ in range(2):
-        bench.enter().sessions.received(session, [5])
+        bench.enter().sessions.packet_ids.received(session, [5])
         bench.run()
         _fill(bench, SEGMENT)
     assert sum(space.live(s) for s in space.segments) == 1
     bench = bench.restart()
     assert list(found(bench).received) == [5]
-    bench.enter().sessions.completed(found(bench), [5], sent=False)
+    bench.enter().sessions.packet_ids.completed(found(bench), [5], sent=False)
     bench.run()
     assert found(bench.restart()).received == {}
 
@@ -308,16 +311,16 @@ def test_trimming_keeps_what_is_owed_and_nothing_more(segments: int) -> None:
     session = opened(bench, about="x" * 50)
     taker = subscribed(bench, session)
     bench.sent("t.a", b"stays", b"goes", routing_type=MULTICAST)
-    bench.enter().sessions.received(session, [1, 2])
-    bench.engine.sessions.released(session, [3, 4])
+    bench.enter().sessions.packet_ids.received(session, [1, 2])
+    bench.engine.sessions.packet_ids.released(session, [3, 4])
     bench.run()
     for _ in range(segments):
         _fill(bench, SEGMENT)
         bench.broker.advance(1000)
     bench.ack(taker, taker.taken[1])
     del taker.sent[2]
-    bench.enter().sessions.completed(session, [2], sent=False)
-    bench.engine.sessions.completed(session, [4], sent=True)
+    bench.enter().sessions.packet_ids.completed(session, [2], sent=False)
+    bench.engine.sessions.packet_ids.completed(session, [4], sent=True)
     bench.run()
     for _ in range(segments):
         _fill(bench, SEGMENT)
@@ -359,9 +362,9 @@ def test_a_segment_stays_as_long_as_what_it_speaks_about(what: str, restarts: bo
     if what == "returned":
         sessions.in_flight.sending(session, queue, [message], [1], Waiting())
     elif what == "received":
-        sessions.received(session, [1])
+        sessions.packet_ids.received(session, [1])
     elif what == "released":
-        sessions.released(session, [1])
+        sessions.packet_ids.released(session, [1])
     bench.run()
     _fill(bench, 2 * SEGMENT)
     sessions = bench.enter().sessions
@@ -370,7 +373,7 @@ def test_a_segment_stays_as_long_as_what_it_speaks_about(what: str, restarts: bo
     elif what == "returned":
         sessions.in_flight.returned(session, [message], [1])
     else:
-        sessions.completed(session, [1], sent=what == "released")
+        sessions.packet_ids.completed(session, [1], sent=what == "released")
     bench.run()
     older = bench.engine.journal.segment
     if restarts:
@@ -414,7 +417,7 @@ def test_a_session_that_went_does_not_come_back_when_segments_go() -> None:
     bench = Bench(segment_bytes=SEGMENT)
     session = opened(bench)
     opened(bench, "stays")
-    bench.enter().sessions.received(session, [1])
+    bench.enter().sessions.packet_ids.received(session, [1])
     bench.run()
     _fill(bench, 2 * SEGMENT)
     bench.enter().sessions.drop(session)
@@ -436,8 +439,8 @@ def test_a_full_disk_refuses_new_sessions_and_nothing_else() -> None:
         list(map(lambda name: opened(bench, name, subscriptions="x" * SEGMENT), names))
     bench.run()
     bench.enter().sessions.change(session, {"new": 1})
-    bench.engine.sessions.received(session, [1])
-    bench.engine.sessions.completed(session, [1], sent=False)
+    bench.engine.sessions.packet_ids.received(session, [1])
+    bench.engine.sessions.packet_ids.completed(session, [1], sent=False)
     bench.engine.sessions.drop(session)
     bench.run()
     assert bench.engine.sessions.get("c1") is None
@@ -529,8 +532,14 @@ def test_what_a_client_had_leaves_once_though_a_ring_is_too_long() -> None:
     """The power goes after RELEASED and before the removal; then the ring is cut."""
     bench = Bench({"match": "t.a", "default-ring-size": 1})
     sending = sending_to(bench, 1, b"1", b"2")
-    bench.enter().sessions.released(sending.session, [1])
+    bench.enter().sessions.packet_ids.released(sending.session, [1])
     bench.run()
     bench = bench.restart()
     assert bench.bodies("q") == [b"2"]
     bench.check()
+
+
+def test_the_theory_names_every_ending() -> None:
+    """The table at the top of `sessions` says what is done here for each one of the table of endings."""
+    events = (sessions.__doc__ or "").partition("What is done here")[2]
+    assert [ending.name for ending in Ending if ending.name not in events] == []

@@ -94,7 +94,7 @@ class Sessions(RuleBasedStateMachine):
         """The handshake for a message to a client ends."""
         client = data.draw(st.sampled_from([c for c in self.clients.values() if c.released]))
         ids = data.draw(st.lists(st.sampled_from(sorted(client.released)), min_size=1, unique=True))
-        self.bench.enter().sessions.completed(client.stored, ids, sent=True)
+        self.bench.enter().sessions.packet_ids.completed(client.stored, ids, sent=True)
         client.released.difference_update(ids)
         self.bench.run()
 
@@ -108,7 +108,7 @@ class Sessions(RuleBasedStateMachine):
         new = sorted(ids - client.received)
         if new:
             self.bench.send("t.sink", *[b"%d" % id for id in new], routing_type=None)
-            self.bench.enter().sessions.received(client.stored, new)
+            self.bench.enter().sessions.packet_ids.received(client.stored, new)
         client.received |= ids
         self.bench.run()
 
@@ -117,7 +117,7 @@ class Sessions(RuleBasedStateMachine):
     def receive_the_end(self, data: st.DataObject, ids: set[int]) -> None:
         """The handshake for messages from a client ends, also for ids that nobody knows."""
         client = self._client(data)
-        self.bench.enter().sessions.completed(client.stored, sorted(ids), sent=False)
+        self.bench.enter().sessions.packet_ids.completed(client.stored, sorted(ids), sent=False)
         client.received -= ids
         self.bench.run()
 

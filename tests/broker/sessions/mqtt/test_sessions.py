@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.engine.client_sessions.client import DUE_COST
-from broker.engine.client_sessions.sessions import StoredSession
+from broker.engine.client_sessions.stored_session import StoredSession
 from broker.engine.delivery import dispatch
 from broker.engine.model.permissions import Permission
 from broker.engine.queues.steps import BUDGET, BUDGET_MIN
