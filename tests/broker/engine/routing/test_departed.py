@@ -10,6 +10,7 @@ from broker.engine.delivery import redelivery
 from broker.engine.model.message import Message, RoutingType
 from broker.engine.model.names import TEMPORARY
 from tests.broker.engine.engine_harness import Bench, Producing
+from tests.broker.engine.queues.paging.backlogs import consumed
 
 MULTICAST = RoutingType.MULTICAST
 PERIOD = 30_000
@@ -28,9 +29,7 @@ def delete(bench: Bench) -> None:
 
 def consume(bench: Bench) -> list[bytes]:
     """The client comes back and has everything."""
-    taker = bench.take("a.#", MULTICAST, durable_name="all")
-    bench.ack(taker, *taker.taken)
-    return taker.take()
+    return consumed(bench, bench.take("a.#", MULTICAST, durable_name="all"))
 
 
 def is_blocked(producer: Producing) -> bool:
@@ -63,7 +62,7 @@ def test_made_again_it_is_charged_for_what_is_still_there(restart: bool) -> None
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_what_comes_back_from_disk_after_it_was_deleted(restart: bool) -> None:
-    bench = Bench({"match": "a.#", "max-size-messages": 1, "max-read-page-messages": 1, "address-full-policy": "PAGE"})
+    bench = Bench({"match": "a.#", "max-size-messages": 1, "max-read-page-messages": 4, "address-full-policy": "PAGE"})
     away(bench)
     for body in (b"1", b"2", b"3"):
         bench.sent("a.b", body, routing_type=MULTICAST)
@@ -75,7 +74,7 @@ def test_what_comes_back_from_disk_after_it_was_deleted(restart: bool) -> None:
     assert len(taker.taken) == 3
     bench.sent("a.b", b"4", routing_type=MULTICAST)
     assert bench.engine.addresses["a.b"].size_messages == 4
-    bench.ack(taker, *taker.taken)
+    consumed(bench, taker)
     check_nothing_left(bench)
 
 
