@@ -61,6 +61,7 @@ class Address:
     auto_created: bool = False
     configured: bool = False
     paused: bool = False  # with all its queues
+    wildcard: bool = False  # nothing is sent to it: its queues have messages of the addresses that match it
     passing: bool = False  # not created in the broker: its messages reach no queue, and it is forgotten
     sendable: bool = False  # its name was checked: clients may send to it
     owner: str | None = None  # the user who has made a temporary destination, while its connection lasts

@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker.engine.model.attributes import QueueAttributes
 from broker.engine.model.errors import AddressFull
-from broker.engine.model.message import Message, size_of
+from broker.engine.model.message import MESSAGE_OVERHEAD_BYTES, Message, size_of
 from broker.engine.model.report import Report
 from broker.engine.model.settings import AddressFullPolicy, AddressSettings, PageFullPolicy
 from broker.engine.queues.address import Address, Producer, Targets
@@ -78,6 +78,7 @@ class Full(Enum):
 
 
 _PAGE, _BLOCK = AddressFullPolicy.PAGE, AddressFullPolicy.BLOCK
+_PAGES_OFF: Final = PageFullPolicy.OFF
 _REFUSING: Final = {AddressFullPolicy.FAIL: Admission.FAIL, AddressFullPolicy.DROP: Admission.DROP}
 
 #: What becomes of messages that are sent: the rows of the table above.
@@ -165,17 +166,22 @@ def is_full(address: Address, count: int = 0, nbytes: int = 0) -> bool:
     settings = address.settings
     count += address.size_messages
     nbytes += address.size_bytes
-    if address.paged_messages and settings.address_full_policy is not _PAGE:
+    if address.paged_messages and settings.address_full_policy is not _PAGE and not address.wildcard:
         count += address.paged_messages
-        nbytes += address.paged_bytes
+        nbytes += _paged_size(address)
     return 0 <= settings.max_size_bytes <= nbytes or 0 <= settings.max_size_messages <= count
 
 
 def _held(address: Address) -> tuple[int, int]:
     """The messages and bytes that count against the limits of an address."""
-    if address.settings.address_full_policy is _PAGE:
+    if address.settings.address_full_policy is _PAGE or address.wildcard:
         return address.size_messages, address.size_bytes
-    return address.size_messages + address.paged_messages, address.size_bytes + address.paged_bytes
+    return address.size_messages + address.paged_messages, address.size_bytes + _paged_size(address)
+
+
+def _paged_size(address: Address) -> int:
+    """What its messages on disk would take in memory: after a restart those may be there that were in memory before."""
+    return address.paged_bytes + MESSAGE_OVERHEAD_BYTES * address.paged_messages
 
 
 def _has_recovered(address: Address) -> bool:
@@ -187,22 +193,28 @@ def _has_recovered(address: Address) -> bool:
     )
 
 
-def _on_disk(address: Address) -> tuple[int, int]:
-    """The messages and bytes that count against its page limits: on disk only, or on their way there."""
-    messages, nbytes = address.paged_messages, address.paged_bytes
-    for queue in address.queues:
-        for landing in queue.tail.landing if queue.tail is not None else ():
-            messages += len(landing.messages)
-            nbytes += sum(landing.sizes) if landing.sizes else size_of(landing.messages)
+def _on_disk(targets: Targets) -> tuple[int, int]:
+    """The messages and bytes of queues that count against page limits: on disk only, or on their way there.
+
+    Queues of wildcard addresses count as a whole, with what other addresses have sent: a tail knows none of them.
+    """
+    messages = nbytes = 0
+    for queue in (*targets[0], *targets[1]):
+        tail = queue.tail
+        if tail is not None:
+            messages += tail.messages + tail.scheduled
+            nbytes += tail.bytes
+            for landing in tail.landing:
+                messages += len(landing.messages)
+                nbytes += sum(landing.sizes) if landing.sizes else size_of(landing.messages)
     return messages, nbytes
 
 
-def _pages_full(address: Address) -> bool:
-    """Whether its queues have reached its page limits on disk, unless page-full-policy is OFF."""
-    settings = address.settings
-    if settings.page_full_policy is PageFullPolicy.OFF:
+def _pages_full(settings: AddressSettings, targets: Targets, *, memory_full: bool) -> bool:
+    """Whether queues have reached their address's page limits, if there is a policy, and messages are paged."""
+    messages, nbytes = _on_disk(targets)
+    if not (messages or memory_full):
         return False
-    messages, nbytes = _on_disk(address)
     return 0 <= settings.page_limit_bytes <= nbytes or 0 <= settings.page_limit_messages <= messages
 
 
@@ -293,7 +305,8 @@ class Room:
         usage = self.usage
         memory_full = 0 <= usage.bytes_max <= usage.bytes + nbytes - apart or is_full(address, count, nbytes)
         if policy is _PAGE:
-            if (memory_full or address.paged_messages) and _pages_full(address):
+            paging = settings.page_full_policy is not _PAGES_OFF  # asked first: usually that is all
+            if paging and _pages_full(settings, self._bindings.targets(address), memory_full=memory_full):
                 return Full.PAGES
         elif policy is _BLOCK and 0 <= settings.max_size_bytes_reject_threshold <= _held(address)[1]:
             return Full.THRESHOLD
@@ -354,8 +367,10 @@ class Room:
 
     def refusal(self, address: Address) -> AddressFull:
         """The error for messages that an address refuses."""
-        if address.settings.address_full_policy is _PAGE and _pages_full(address):
-            messages, nbytes = _on_disk(address)
+        settings, targets = address.settings, self._bindings.targets(address)
+        paging = settings.address_full_policy is _PAGE and settings.page_full_policy is not _PAGES_OFF
+        if paging and _pages_full(settings, targets, memory_full=True):
+            messages, nbytes = _on_disk(targets)
             waiting = f"{counted(messages, 'message')} of {counted(nbytes, 'byte')}"
             return AddressFull(f"address {address.name} is full: {waiting} wait on disk")
         if self.usage.disk.full and not is_full(address):

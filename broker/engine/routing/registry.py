@@ -133,6 +133,7 @@ def _watch(state: State, address: Address) -> None:
 
 def _enter(state: State, address: Address) -> None:
     name = address.name
+    address.wildcard = state.syntax.routes(name)
     state.addresses[name] = address
     state.room.take_over(address)
     state.passing.pop(name, None)

@@ -6,14 +6,18 @@ from dataclasses import replace
 
 import pytest
 
+from broker.daemon.wiring import settings_table
+from broker.engine.model.errors import AddressFull
 from broker.engine.model.message import RoutingType, size_of
 from broker.engine.model.settings import AddressFullPolicy, AddressSettings, as_mapping
 from broker.engine.model.settings_match import SettingsTable
 from broker.engine.queues.address import Address
+from broker.engine.queues.paging.admit import tail_of
 from broker.engine.queues.room import Admission, is_full
 from broker.engine.routing import registry
 from tests.broker.engine.engine_harness import Bench, Producing
 from tests.broker.engine.queues.parts import message
+from tests.simulation.world import small
 
 ADDRESS = "a"
 POLICIES = ("PAGE", "BLOCK", "FAIL", "DROP")
@@ -70,7 +74,7 @@ def filled(full: str, policy: str) -> Bench:
     if full.endswith("the disk"):
         usage.disk.full = True
     if full.startswith("the pages"):
-        bench.engine.addresses[ADDRESS].paged_messages = 1
+        tail_of(bench.engine._state, bench.queue(ADDRESS)).counted(1, 100)
     if full.endswith("cannot page"):
         bench.change(ADDRESS, non_destructive=True)
     return bench
@@ -171,3 +175,57 @@ def test_what_is_on_its_way_to_disk_counts_towards_the_page_limits(limit: str, p
     address, room = bench.engine.addresses[ADDRESS], bench.enter()._state.room
     assert address.paged_messages == 0, "the disk has not confirmed them"
     assert room.admit(address, 0, 0).name == policy
+
+
+@pytest.mark.parametrize("policy", ["BLOCK", "FAIL"])
+def test_as_much_fits_into_a_full_address_after_a_restart_as_before_it(policy: str) -> None:
+    """What was in memory is on disk then, and counts as if it were in memory."""
+    bench = Bench({"match": "q", "address-full-policy": policy, "max-size-bytes": 50_000}, segment_bytes=1 << 20)
+    bench.declare("q")
+    state = bench.engine._state
+    while state.room.admit(bench.engine.addresses["q"], 0, 0) is Admission.OK:
+        bench.sent("q", bytes(1000))
+    for _ in range(2):
+        bench = bench.restart()
+        assert bench.queue("q").paged == bench.queue("q").message_count > 30
+        assert bench.engine._state.room.admit(bench.engine.addresses["q"], 0, 0) is not Admission.OK
+
+
+#: More than ten messages, less than twenty.
+MUCH: dict[str, object] = {"max-size-bytes": 20_000}
+
+
+def wildcard(**settings: object) -> Bench:
+    """Messages of two addresses wait on one queue of a wildcard address."""
+    bench = Bench({"match": "a.#", "max-size-bytes": 0, **settings})
+    bench.declare("q", "a.#", routing_type=RoutingType.MULTICAST)
+    return bench
+
+
+def test_what_a_wildcard_queue_has_on_disk_fills_no_address() -> None:
+    bench = wildcard()
+    bench.sent("a.b", *[bytes(1000)] * 10, routing_type=RoutingType.MULTICAST, scheduled=bench.broker.now + 1000)
+    registry.change_settings(
+        bench.enter()._state, settings_table(small({"match": "a.#", "address-full-policy": "BLOCK"} | MUCH))
+    )
+    bench.run()
+    assert bench.queue("q").scheduled_count == 10
+    assert not is_full(bench.queue("q").address)
+    for name in ("a.b", "a.c"):
+        assert bench.engine._state.room.admit(bench.engine._state.room.charged(name), 0, 0) is Admission.OK
+    bench.broker.advance(1000)
+    assert bench.queue("q").ready == 10, "there is room for them in memory"
+    assert not bench.restart().queue("q").address.warned
+
+
+@pytest.mark.parametrize("limit", [{"page-limit-messages": 5}, {"page-limit-bytes": 4800}])
+def test_page_limits_count_what_queues_of_wildcard_addresses_have_on_disk(limit: dict[str, object]) -> None:
+    bench = wildcard(**limit, **{"page-full-policy": "FAIL"})
+    for n in range(5):
+        bench.sent(f"a.{'bc'[n % 2]}", bytes(900), routing_type=RoutingType.MULTICAST)
+    for name in ("a.b", "a.c"):
+        with pytest.raises(AddressFull, match="5 messages of 4,895 bytes wait on disk"):
+            bench.sent(name, b"", routing_type=RoutingType.MULTICAST)
+        bench.run()
+    bench.purge("q")
+    bench.sent("a.b", b"", routing_type=RoutingType.MULTICAST)
