@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.engine.model.names import DEFAULT_SYNTAX
-from broker.engine.model.permissions import Permission, PermissionTable
+from broker.engine.model.permissions import TABLES_MAX, Permission, PermissionTable
 from broker.engine.model.settings_match import InvalidMatch
 from broker.engine.model.topics import Topics
 
@@ -93,6 +93,57 @@ def test_what_is_written_out_comes_before_what_is_filled_in() -> None:
     rights = table(**{"a.%u": True, "a.alice": False})
     assert not allowed(rights, "a.alice", user="alice")
     assert allowed(rights, "a.bob", user="bob")
+
+
+def test_of_two_matches_that_are_filled_in_alike_the_first_decides() -> None:
+    assert allowed(table(**{"a.%u": True, "a.%c": False}), "a.x", user="x", client="x")
+    assert not allowed(table(**{"a.%u": False, "a.%c": True}), "a.x", user="x", client="x")
+
+
+def test_the_tables_of_users_are_kept_up_to_a_limit() -> None:
+    entries = table(**{"u.%u": True})
+    first = entries.rights("0", "")
+    assert entries.rights("0", "") is first
+    for number in range(TABLES_MAX):
+        entries.rights(str(number), "")
+    assert entries.rights("0", "") is first, "as many as are kept"
+    entries.rights(str(TABLES_MAX), "")
+    assert len(entries._tables) == TABLES_MAX
+    assert entries.rights("0", "") is not first, "the oldest goes"
+
+
+def test_all_entries_as_written() -> None:
+    given = [("a.%u", YES), ("#", NO), ("a.b", YES)]
+    assert PermissionTable(given).entries == [("#", NO), ("a.b", YES), ("a.%u", YES)]
+    assert PermissionTable([]).entries == []
+
+
+def test_somewhere_is_where_any_entry_grants_it() -> None:
+    assert table(**{"#": False, "a": True}).rights("", "").grants_somewhere(ROLES, SEND)
+    assert not table(**{"#": False, "a": False}).rights("", "").grants_somewhere(ROLES, SEND)
+
+
+@pytest.mark.parametrize("permission", list(Permission))
+def test_who_sees_messages_needs_the_right_to_all_that_a_wildcard_address_matches(permission: Permission) -> None:
+    given = [("#", dict.fromkeys(Permission, ROLES)), ("a.b", dict[Permission, frozenset[str]]())]
+    sees = permission in (Permission.CONSUME, Permission.BROWSE, Permission.MANAGE)
+    assert PermissionTable(given).rights("", "").allows(ROLES, permission, "a.*") is not sees
+
+
+def test_a_queue_of_its_full_name_decides_for_itself_alone() -> None:
+    rights = table(**{"a.#": True, "a.b::q": False, "b.#": False, "b.*::q": True}).rights("", "")
+
+    def reads(address: str, queue: str = "") -> bool:
+        return rights.grants_reading(ROLES, CONSUME, address, queue)
+
+    assert reads("a.b")
+    assert not reads("a.b", "q")
+    assert reads("a.b", "p")
+    assert reads("a.*"), "no queue's entry forbids its address"
+    assert reads("b.*", "q"), "nor its address's the queue"
+    assert not reads("b.*")
+    assert not reads("b.*", "p")
+    assert not reads("b.x", "q"), "it is another address"
 
 
 @pytest.mark.parametrize("match", ["a.#.b", "#.%u"])
