@@ -23,7 +23,15 @@ from broker.log import printable
     type=click.Path(dir_okay=False, path_type=Path),
     help="Where to write the report.  [default: standard error]",
 )
-def import_(file: Path, output: Path | None, report: Path | None) -> None:
+@click.option("--queue-manager", metavar="NAME", default="", help="This broker's name in a rules table.")
+@click.option(
+    "--link",
+    "links",
+    metavar="NAME[=URL]",
+    multiple=True,
+    help="A queue manager behind a link, to which a rules table forwards; without URL, the broker.toml has the link.",
+)
+def import_(file: Path, output: Path | None, report: Path | None, queue_manager: str, links: tuple[str, ...]) -> None:
     """Make a broker.toml from the configuration of ActiveMQ or Mosquitto, or from IBM MQ's rules for dead letters.
 
     FILE is Artemis's broker.xml, ActiveMQ Classic's activemq.xml, a mosquitto.conf, or a rules table of runmqdlq; the
@@ -36,7 +44,7 @@ def import_(file: Path, output: Path | None, report: Path | None) -> None:
     from broker.importing import XML_BYTES_MAX, InvalidFile, translate
 
     try:
-        imported = translate(_read(file, XML_BYTES_MAX + 1))
+        imported = translate(_read(file, XML_BYTES_MAX + 1), queue_manager=queue_manager, links=_links(links))
     except InvalidFile as error:
         raise Failure(USAGE, f"{file}: {error}") from None
     lines = [printable(line) for line in imported.report.lines()]
@@ -52,6 +60,24 @@ def import_(file: Path, output: Path | None, report: Path | None) -> None:
     else:
         _write(report, "\n".join(lines) + "\n")
         click.echo(f"{lines[0]}: see {report}", err=True)
+
+
+def _links(given: tuple[str, ...]) -> dict[str, str]:
+    """The URLs of links by name; empty for those that exist."""
+    from broker.config.links import parse_url
+
+    found: dict[str, str] = {}
+    for each in given:
+        name, equals, url = each.partition("=")
+        try:
+            if not name or name in found:
+                raise ValueError("give each queue manager once, NAME or NAME=URL")
+            if equals and parse_url(url).mqtt:
+                raise ValueError("queues are reached over AMQP: give a URL of amqp or amqps")
+        except ValueError as error:
+            raise Failure(USAGE, f"--link {each}: {error}") from None
+        found[name] = url
+    return found
 
 
 def _read(file: Path, bytes_max: int) -> bytes:

@@ -2,7 +2,7 @@
 
 xml.py and mosquitto_file.py read files; artemis.py, classic.py and mosquitto.py translate what they know, mostly by
 tables; draft.py collects the result and checks it with the models of broker/config; report.py reports it.
-runmqdlq_table.py and runmqdlq.py translate IBM MQ's rules for dead letters.
+runmqdlq_table.py, runmqdlq_match.py and runmqdlq.py translate IBM MQ's rules for dead letters.
 
 The beginning of a file shows its kind: XML with `<` is ActiveMQ's; `*`, or a keyword with a value in parentheses, is a
 rules table; anything else is Mosquitto's, if one of its lines is a setting of Mosquitto.
@@ -11,7 +11,9 @@ rules table; anything else is Mosquitto's, if one of its lines is a setting of M
 from __future__ import annotations
 
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from broker.importing import artemis, classic, mosquitto, runmqdlq
@@ -39,21 +41,25 @@ class Imported:
     report: Report
 
 
+NO_LINKS: Final[Mapping[str, str]] = MappingProxyType({})
+
 _RULES_HEAD: Final = """\
 # Made by `bartleby import` from a rules table of runmqdlq: {summary}.
-# Copy these rules into your broker.toml.  docs/dead-letters.md explains them.
+# Append this to your broker.toml.  docs/dead-letters.md explains them.
 
 """
 
 
-def translate(data: bytes) -> Imported:
-    """Translate a file of any kind.  Raises InvalidFile."""
+def translate(data: bytes, *, queue_manager: str = "", links: Mapping[str, str] = NO_LINKS) -> Imported:
+    """Translate a file of any kind; `queue_manager` and `links` are for a rules table.  Raises InvalidFile."""
     report = Report()
     draft = Draft(report)
+    if (queue_manager or links) and not is_table(data):
+        raise InvalidFile("--queue-manager and --link are for a rules table of runmqdlq, which this is not")
     if data.removeprefix(BOM_UTF8).lstrip().startswith(b"<") or data[:2] in (BOM_UTF16_LE, BOM_UTF16_BE):
         origin = _activemq(read(data), draft)
     elif is_table(data):
-        text = runmqdlq.translate(data, report)
+        text = runmqdlq.translate(data, report, queue_manager, links)
         return Imported(_RULES_HEAD.format(summary=report.summary()) + text, report)
     else:
         origin = "Mosquitto"

@@ -130,6 +130,22 @@ def _shared(draft: Draft, connector: Element, what: str, names: list[str]) -> No
         draft.put(found, ("acceptors", names[0], "also"), ", ".join(names[1:]), change=change)
 
 
+def _persistence(element: Element, draft: Draft) -> None:
+    """Translate rewriteOnRedelivery of a store; the store itself has no counterpart."""
+    apply(draft, BROKER_ELEMENTS[element.name], place(element, element.name, ""), "")
+    for store in element.below():
+        text = store.attributes.get("rewriteOnRedelivery")
+        if text is None:
+            continue
+        found = place(store, f"{store.name} rewriteOnRedelivery", text)
+        if text.lower() == "true":
+            key = ("address-settings", "#", "delivery-count-persistence")
+            draft.put(found, key, "strict", change="counts are on disk before a message is delivered, by match")
+        else:
+            why = "counts are written when a delivery comes back: delivery-count-persistence is on-return"
+            draft.report.add(found, Outcome.TAKEN, why=why)
+
+
 def _usage(element: Element, draft: Draft) -> None:
     for usage in element.children[0].children if element.find("systemUsage") else element.children:
         inner = usage.find(usage.name) or usage
@@ -220,6 +236,7 @@ _ELEMENTS: Final[dict[str, Callable[[Element, Draft], None]]] = {
     "destinationPolicy": policies,
     "destinations": _destinations,
     "networkConnectors": network_connectors,
+    "persistenceAdapter": _persistence,
     "plugins": _plugins,
     "systemUsage": _usage,
     "transportConnectors": _connectors,

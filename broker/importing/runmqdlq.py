@@ -1,8 +1,8 @@
-"""A rules table of IBM MQ's runmqdlq as [[dead-letter-rules]].
+"""A rules table of IBM MQ's runmqdlq as [[dead-letter-rules]], and the remote queues that its rules forward to.
 
 A rule is translated completely or not at all: without one of its conditions it would discard or move messages that it
-must not.  Conditions on fields of MQ's header that Bartleby's messages lack (format, message type, reply
-queue), reasons for which messages do not die here, and forwards to another queue manager have no counterpart.
+must not.  Reasons for which messages do not die here, and forwards to a queue manager that no option names, have no
+counterpart.  `runmqdlq_match` has the conditions.
 
 Messages that an omitted rule would have saved must not be discarded by a later one: such a rule is written with
 `leave`, and the report says so.
@@ -10,8 +10,7 @@ Messages that an omitted rule would have saved must not be discarded by a later 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Final
 
 from pydantic import ValidationError
@@ -22,47 +21,34 @@ from broker.config.model import Config
 from broker.engine import AT_MOST_MAX
 from broker.importing.files import InvalidFile
 from broker.importing.report import Outcome, Place, Report, shown
+from broker.importing.runmqdlq_match import Fields, LeftOutError, Site, Tell, put_conditions
 from broker.importing.runmqdlq_table import Entry, Given, read_table
 from broker.importing.toml import toml_text
-from broker.reasons.ibm_mq import BY_NAME, BY_NUMBER
 
-Fields = dict[str, object]
-
-_PERSISTENCE: Final = {
-    "MQPER_PERSISTENT": "DURABLE",
-    "1": "DURABLE",
-    "MQPER_NOT_PERSISTENT": "NON_DURABLE",
-    "0": "NON_DURABLE",
-}
-_ONE_BROKER: Final = "there are no queue managers: a rule applies to the queues of its own broker"
-_ABSENT: Final = {
-    "APPLIDAT": "messages have no application identity data",
-    "APPLTYPE": "the type of the sending program is unknown",
-    "FEEDBACK": "messages have no feedback: use a selector on a property that the sender sets",
-    "FORMAT": "messages have no MQ format: use a selector on a property that the sender sets",
-    "MSGTYPE": "messages have no MQ type: use a selector on a property that the sender sets",
-    "REPLYQ": "selectors cannot refer to the reply destination",
-    "REPLYQM": _ONE_BROKER,
-}
-_WILDCARDS: Final = frozenset("*?")
-_USER_CHARS: Final = 12
-"""Characters of a user's name in MQ's header of a message; it cuts off the rest."""
 _FIRST_ATTEMPT: Final = "the first attempt is made after this time, not at once"
+_REPLIED: Final = "to the address in reply-to, if the sender may send there; without a reply-to the next rule decides"
+_EACH: Final = (
+    "the queue differs from message to message: write a rule for each DESTQ or REPLYQ, with the queue as FWDQ"
+)
 
 
-def translate(data: bytes, report: Report) -> str:
-    """The rules as the text of a TOML file.  Raises InvalidFile."""
+def translate(data: bytes, report: Report, queue_manager: str, links: Mapping[str, str]) -> str:
+    """The rules as the text of a TOML file.
+
+    `queue_manager`: the name of this broker in the table, empty: that of INPUTQM; `links`: those behind links, with the
+    URL, or an empty one if the link exists.  Raises InvalidFile.
+    """
     control, entries = read_table(data)
-    everywhere = _control(control, report)
-    own = control.get("INPUTQM").strip() if control is not None else ""
+    site = Site(queue_manager, links)
+    everywhere = _control(control, report, site)
     rules: dict[str, Fields] = {}
     places: dict[str, Place] = {}
     missing: Entry | None = None  # an omitted rule, whose messages reach those after it
     for entry in entries:
         name = f"line-{entry.line}"
         try:
-            rule = _rule(entry, report, missing, own)
-        except _LeftOutError as left:
+            rule = _rule(entry, report, missing, site)
+        except LeftOutError as left:
             why = f"{left.given.keyword}({left.given.value}): {left}"
             report.left(_whole(entry), f"the rule is left out: {why}")
             missing = missing or (None if left.idle else entry)
@@ -71,7 +57,25 @@ def translate(data: bytes, report: Report) -> str:
         rules[name] = {"name": name, **wanted, **rule}
         places[name] = _whole(entry)
     _settle(rules, places, report)
-    return toml_text({SECTION: list(rules.values())}) if rules else ""
+    tables: dict[str, object] = {"links": found} if (found := _links(rules, site, report)) else {}
+    return toml_text(tables | ({SECTION: list(rules.values())} if rules else {}))
+
+
+def _links(rules: Mapping[str, Fields], site: Site, report: Report) -> dict[str, Fields]:
+    """The links with the remote queues that rules forward to."""
+    targets = {rule.get("to") for rule in rules.values()}
+    found: dict[str, Fields] = {}
+    for link, url in site.links.items():
+        remote = {
+            address: {"queue": queue}
+            for address, (name, queue) in site.remote.items()
+            if name == link and address in targets
+        }
+        if remote:
+            found[link] = ({"url": url} if url else {}) | {"remote-queues": remote}
+        else:
+            report.left(Place(0, f"--link {link}"), "no rule forwards to this queue manager")
+    return found
 
 
 def _place(given: Given) -> Place:
@@ -89,8 +93,8 @@ def _key(entry: Entry, setting: str) -> str:
 # -- control data ------------------------------------------------------------------------------------------------------
 
 
-def _control(entry: Entry | None, report: Report) -> Fields:
-    """The fields common to all rules.  Raises InvalidFile."""
+def _control(entry: Entry | None, report: Report, site: Site) -> Fields:
+    """The fields common to all rules; the site gets the name of this broker.  Raises InvalidFile."""
     fields: Fields = {}
     for given in entry.given.values() if entry is not None else ():
         place, value = _place(given), given.value
@@ -109,8 +113,11 @@ def _control(entry: Entry | None, report: Report) -> Fields:
             report.left(place, "the broker runs the rules as long as it runs")
         elif not value.strip():
             report.add(place, Outcome.TAKEN, why="the rules are the broker's own")
+        elif site.own and site.own != value.strip():
+            report.add(place, Outcome.CHANGED, why=f"this broker is {site.own} (--queue-manager)")
         else:
-            report.left(place, _ONE_BROKER)
+            site.own = value.strip()
+            report.add(place, Outcome.TAKEN, why="it is this broker, in FWDQM, DESTQM and REPLYQM too")
     return fields
 
 
@@ -124,39 +131,25 @@ def _number(given: Given, low: int) -> int:
 # -- one rule ----------------------------------------------------------------------------------------------------------
 
 
-class _LeftOutError(Exception):
-    """Why a rule has no counterpart, and the keyword responsible; `idle`: it would never match a message."""
-
-    def __init__(self, given: Given, why: str, *, idle: bool = False) -> None:
-        super().__init__(why)
-        self.given = given
-        self.idle = idle
-
-
-def _rule(entry: Entry, report: Report, missing: Entry | None, own: str) -> Fields:
-    """The rule without its name; each keyword is reported.  Raises _LeftOutError, InvalidFile."""
+def _rule(entry: Entry, report: Report, missing: Entry | None, site: Site) -> Fields:
+    """The rule without its name; each keyword is reported.  Raises LeftOutError, InvalidFile."""
     found: list[tuple[Place, Outcome, str, str]] = []
 
     def tell(given: Given, outcome: Outcome, setting: str = "", why: str = "") -> None:
         found.append((_place(given), outcome, _key(entry, setting) if setting else "", why))
 
-    fields = _action(entry, tell, own)
-    selectors = [text for given in entry.given.values() if (text := _condition(given, fields, tell, own))]
+    fields = _action(entry, tell, site)
+    put_conditions(entry, fields, tell, site)
     if fields["action"] == "discard" and missing is not None:
         fields["action"] = "leave"
         why = f"it might discard what the omitted rule of line {missing.line} saved: decide, and write discard"
         found[0] = (_place(entry.given["ACTION"]), Outcome.STRICTER, _key(entry, "action"), why)
-    if selectors:
-        fields["selector"] = " AND ".join(selectors)
     for finding in found:
         report.add(*finding)
     return fields
 
 
-Tell = Callable[..., None]
-
-
-def _action(entry: Entry, tell: Tell, own: str) -> Fields:
+def _action(entry: Entry, tell: Tell, site: Site) -> Fields:
     action = entry.given["ACTION"]
     fields: Fields
     if action.value in ("DISCARD", "IGNORE"):
@@ -166,30 +159,57 @@ def _action(entry: Entry, tell: Tell, own: str) -> Fields:
         fields = {"action": "retry"}
         tell(action, Outcome.TAKEN, "action")
     elif action.value == "FWD":
-        fields = _forward(entry, tell, own)
+        fields = _forward(entry, tell, site)
     else:
         raise InvalidFile(f"line {action.line}: ACTION is DISCARD, IGNORE, RETRY or FWD, not {action.value}")
     _details(entry, fields, tell)
     return fields
 
 
-def _forward(entry: Entry, tell: Tell, own: str) -> Fields:
+def _forward(entry: Entry, tell: Tell, site: Site) -> Fields:
+    """The action by FWDQ and FWDQM.  Raises LeftOutError, InvalidFile."""
     action, target, manager = entry.given["ACTION"], entry.given.get("FWDQ"), entry.given.get("FWDQM")
     if target is None:
         raise InvalidFile(f"line {action.line}: ACTION(FWD) needs FWDQ")
-    if manager is not None and manager.value.strip() not in ("", "&DESTQM", own):
-        raise _LeftOutError(manager, _ONE_BROKER)
-    if target.value == "&REPLYQ":
-        raise _LeftOutError(target, "a rule moves to one address or queue, not to one that each message names")
-    if target.value == "&DESTQ":
-        tell(action, Outcome.CHANGED, "action", "a forward to the original destination is a retry here")
+    queue, there = target.value.strip(), "" if manager is None else manager.value.strip()
+    of_message = {"&DESTQ": ("retry", "&DESTQM"), "&REPLYQ": ("reply", "&REPLYQM")}.get(queue)
+    if of_message is not None:
+        word, own = of_message
+        if not (site.is_own(there) or there == own):
+            assert manager is not None
+            raise LeftOutError(manager, _EACH)
+        why = "a forward to the original destination is a retry here" if word == "retry" else _REPLIED
+        tell(action, Outcome.CHANGED, "action", why)
         tell(target, Outcome.TAKEN, "action")
-        return {"action": "retry"}
-    if not target.value.strip() or target.value.startswith("&"):
+        if manager is not None:
+            tell(manager, Outcome.TAKEN, why="messages name addresses of this broker, also those of remote queues")
+        return {"action": word}
+    if not queue or queue.startswith("&"):
         raise InvalidFile(f"line {target.line}: FWDQ is a queue, &DESTQ or &REPLYQ, not {target.value!r}")
     tell(action, Outcome.TAKEN, "action")
     tell(target, Outcome.TAKEN, "to")
-    return {"action": "move", "to": target.value}
+    if manager is None or site.is_own(there):
+        if manager is not None:
+            tell(manager, Outcome.TAKEN, why="it is this broker")
+        return {"action": "move", "to": queue}
+    return {"action": "move", "to": _remote(manager, there, queue, tell, site)}
+
+
+def _remote(manager: Given, link: str, queue: str, tell: Tell, site: Site) -> str:
+    """The address of a remote queue that a rule forwards to.  Raises LeftOutError."""
+    if link.startswith("&"):
+        raise LeftOutError(manager, "messages name no queue manager: write a rule for each, with its name as FWDQM")
+    if link not in site.links:
+        own = "" if site.own else f", or --queue-manager {link} if it is this broker"
+        raise LeftOutError(manager, f"give --link {link}=URL, so that the rule moves to a remote queue of a link{own}")
+    address = f"{link}.{queue}"
+    site.remote[address] = link, queue
+    key = f'links.{link}.remote-queues."{address}"'
+    if site.links[link]:
+        tell(manager, Outcome.TAKEN, why=f"{key}: give the link a user and a password-file if it needs them")
+    else:
+        tell(manager, Outcome.CHANGED, why=f"{key}: append it to a broker.toml that has the link {link}")
+    return address
 
 
 def _details(entry: Entry, fields: Fields, tell: Tell) -> None:
@@ -204,8 +224,6 @@ def _details(entry: Entry, fields: Fields, tell: Tell) -> None:
     elif attempts is not None:
         _number(attempts, 1)
         tell(attempts, Outcome.CHANGED, why="messages that cannot be moved stay, and are retried every minute")
-    if "FWDQM" in entry.given and entry.get("ACTION") == "FWD":
-        tell(entry.given["FWDQM"], Outcome.TAKEN, why="it is this broker")
     for keyword in ("FWDQ", "FWDQM"):
         if keyword in entry.given and entry.get("ACTION") != "FWD":
             tell(entry.given[keyword], Outcome.CHANGED, why="it is only for ACTION(FWD), and has no effect here")
@@ -219,85 +237,6 @@ def _details(entry: Entry, fields: Fields, tell: Tell) -> None:
         tell(user, Outcome.CHANGED, why="rules are the broker's own and need no permission")
     if "CONVERT" in entry.given:
         tell(entry.given["CONVERT"], Outcome.CHANGED, why="messages are never converted on the way")
-
-
-# -- its conditions ----------------------------------------------------------------------------------------------------
-
-
-def _condition(given: Given, fields: Fields, tell: Tell, own: str) -> str:
-    """Put a condition, or return it as a selector; empty for none.  Raises _LeftOutError."""
-    value = given.value.rstrip()
-    if given.keyword in ("REASON", "PERSIST", "DESTQ", "DESTQM", "APPLNAME", "USERID", *_ABSENT) and value == "*":
-        tell(given, Outcome.TAKEN, why="it matches everything")
-        return ""
-    if given.keyword in _ABSENT:
-        raise _LeftOutError(given, _ABSENT[given.keyword])
-    if given.keyword == "REASON":
-        fields["reasons"] = [_reason(given)]
-        tell(given, Outcome.TAKEN, "reasons")
-    elif given.keyword == "PERSIST":
-        if value not in _PERSISTENCE:
-            raise _LeftOutError(given, "a message is either persistent or not")
-        tell(given, Outcome.TAKEN, "selector")
-        return f"AMQDurable = '{_PERSISTENCE[value]}'"
-    elif given.keyword == "DESTQM":
-        return _manager(given, value, tell, own)
-    elif given.keyword in ("DESTQ", "USERID", "APPLNAME"):
-        return _name(given, value, fields, tell)
-    return ""
-
-
-def _reason(given: Given) -> str:
-    value = given.value.strip()
-    code = BY_NUMBER.get(int(value)) if value.isascii() and value.isdigit() else BY_NAME.get(value)
-    if code is None or not code.dead_letter:
-        raise _LeftOutError(given, "messages do not die for this reason here", idle=True)
-    return code.dead_letter
-
-
-def _name(given: Given, value: str, fields: Fields, tell: Tell) -> str:
-    """A name as a setting or a selector; an MQ pattern, which does not work by words, as a selector."""
-    if not value:
-        raise _LeftOutError(given, "every message has a value")
-    if given.keyword == "DESTQ":
-        why = "the address where it died, or, on a link, the address there"
-        tell(given, Outcome.TAKEN, "selector", why)
-        return f"({_like('_AMQ_ORIG_ADDRESS', value)} OR {_like('_AMQ_DL_REMOTE_ADDRESS', value)})"
-    if given.keyword == "APPLNAME":
-        tell(given, Outcome.CHANGED, "selector", "the client id stands for the name of the program")
-        return _like("_AMQ_DL_ORIG_CLIENT", value)
-    if not set(value) & _WILDCARDS and len(value) != _USER_CHARS:
-        fields["user"] = value
-        tell(given, Outcome.TAKEN, "user")
-        return ""
-    cut = len(value) == _USER_CHARS and "*" not in value
-    why = f"MQ knows {_USER_CHARS} characters of a user's name: longer names match by their beginning" if cut else ""
-    tell(given, Outcome.CHANGED if cut else Outcome.TAKEN, "selector", why)
-    return _like("_AMQ_DL_ORIG_USER", value + "*" if cut else value)
-
-
-def _manager(given: Given, value: str, tell: Tell, own: str) -> str:
-    """The broker where it died: a dead letter that died here, not on a link, has no remote one."""
-    if not value:
-        raise _LeftOutError(given, "every message has a value")
-    if not own:
-        raise _LeftOutError(given, "give INPUTQM, to tell whether it is this queue manager")
-    tell(given, Outcome.TAKEN, "selector", "the broker behind the link on which it died, or this one")
-    remote = _like("_AMQ_DL_REMOTE_BROKER", value)
-    pattern = re.escape(value).replace(r"\*", ".*").replace(r"\?", ".")
-    return f"({remote} OR _AMQ_DL_REMOTE_BROKER IS NULL)" if re.fullmatch(pattern, own) else remote
-
-
-def _like(header: str, value: str) -> str:
-    """The selector by which a header is a name, or fits a pattern of MQ."""
-    escaped = value.replace("'", "''")
-    if not set(value) & _WILDCARDS:
-        return f"{header} = '{escaped}'"
-    for character in "\\%_":
-        escaped = escaped.replace(character, f"\\{character}")
-    pattern = escaped.replace("*", "%").replace("?", "_")
-    escape = " ESCAPE '\\'" if "\\" in pattern else ""
-    return f"{header} LIKE '{pattern}'{escape}"
 
 
 # -- what the models say -----------------------------------------------------------------------------------------------

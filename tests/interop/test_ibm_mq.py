@@ -15,11 +15,12 @@ from tests.interop.operating import operate, run
 from tests.support.daemon import DaemonProcess, running
 from tests.support.peers import free_port
 from tests.support.process import awaited
+from tests.support.stomp_py import DURABLE, connected
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "ibm-mq.md").read_text("utf-8")
 FAR, NEAR = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
-(TABLE,) = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
-THERE, HERE, RULES = (
+TABLE, FORWARDS = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
+THERE, HERE, RULES, LINKED = (
     [shlex.split(line, comments=True)[1:] for line in block.splitlines()]
     for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
 )
@@ -89,3 +90,28 @@ def test_the_commands_of_the_table_are_there() -> None:
         words = [word for word in command if word.islower() and not word.startswith("-") and "=" not in word]
         result = invoke(*words[:2], "--help")
         assert result.exit_code == 0, command
+
+
+def test_a_table_that_forwards_to_another_queue_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Letters cross the link that the import has made, and answers go where their senders want them."""
+    monkeypatch.chdir(tmp_path)
+    port = free_port()
+    (tmp_path / "forward.rul").write_text(FORWARDS)
+    (tmp_path / "qm1").mkdir()
+    (tmp_path / "qm2").mkdir()
+    with running(tmp_path / "qm2", FAR, fixed={"amqp": port}) as far:
+        for command in LINKED:
+            do(far, [word.replace("qm2.example.org:5672", f"127.0.0.1:{port}") for word in command])
+        settings = '[broker]\nname = "QM1"\n[addresses.asked.queues.asked]\nrouting-type = "ANYCAST"\n'
+        with running(tmp_path / "qm1", settings + (tmp_path / "forward.toml").read_text()) as near:
+            with connected(near.port) as client:
+                client.put("/queue/asked", "an order", DURABLE)
+                client.put("/queue/asked", "a question", DURABLE | {"reply-to": "/queue/answers"})
+                client.subscribe("/queue/asked", ack="client-individual")
+                for _ in range(2):
+                    client.nack(client.take(), requeue="false")
+            awaited(lambda: far.queue_names() & {"DEADQ"}, bool)
+            awaited(lambda: messages(far, "DEADQ"), lambda count: count == 1)
+            awaited(lambda: near.queue_names() & {"answers"}, bool)
+            awaited(lambda: messages(near, "answers"), lambda count: count == 1)
+            assert messages(near, "DLQ") == 0

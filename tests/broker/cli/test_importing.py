@@ -80,3 +80,29 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
         "bartleby: `bartleby import` needs packages that are not installed: tomli_w\n"
         "install the extra [import]: pip install '.[import]' in a copy of the sources, or 'FILE.whl[import]'\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--link", "=amqp://b"], "--link =amqp://b: give each queue manager once, NAME or NAME=URL"),
+        (["--link", "QM2", "--link", "QM2=amqp://b"], "give each queue manager once"),
+        (["--link", "QM2=b:5672"], "--link QM2=b:5672: give scheme, host and port"),
+        (["--link", "QM2=mqtt://b"], "queues are reached over AMQP: give a URL of amqp or amqps"),
+    ],
+)
+def test_a_link_that_cannot_be_is_2(options: list[str], why: str, tmp_path: Path) -> None:
+    table = tmp_path / "qrule.rul"
+    table.write_text("ACTION(FWD) FWDQ(Q7) FWDQM(QM2)\n")
+    result = invoke("import", str(table), *options)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert why in result.stderr
+
+
+def test_the_queue_managers_of_a_rules_table(tmp_path: Path) -> None:
+    table = tmp_path / "qrule.rul"
+    table.write_text("ACTION(FWD) FWDQ(Q7) FWDQM(QM2)\n")
+    result = invoke("import", str(table), "--queue-manager", "QM1", "--link", "QM2=amqp://b:5672")
+    assert result.exit_code == 0
+    assert '[links.QM2.remote-queues."QM2.Q7"]' in result.stdout
+    assert invoke("import", str(HERE / "broker.xml"), "--queue-manager", "QM1").exit_code == 2

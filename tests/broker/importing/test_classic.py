@@ -122,3 +122,13 @@ def test_auto_connectors_share_a_port(tmp_path: Path) -> None:
     tables, _ = imported(broker(f"<transportConnectors>{connector}</transportConnectors>"), tmp_path)
     assert tables["acceptors"]["a"]["protocol"] == "amqp"
     assert "a-stomp" in tables["acceptors"]["a"]["also"]
+
+
+@pytest.mark.parametrize(("text", "outcome"), [("true", Outcome.CHANGED), ("false", Outcome.TAKEN)])
+def test_delivery_counts_that_survive_a_crash(text: str, outcome: Outcome, tmp_path: Path) -> None:
+    store = f'<persistenceAdapter><kahaDB rewriteOnRedelivery="{text}"/></persistenceAdapter>'
+    tables, found = imported(broker(store), tmp_path)
+    assert finding(found, "kahaDB rewriteOnRedelivery").outcome is outcome
+    kept = setting(tables, "#").get("delivery-count-persistence")
+    assert kept == ("strict" if text == "true" else None)
+    assert finding(found, "persistenceAdapter").outcome is Outcome.LEFT

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from broker.importing import InvalidFile, Outcome
+from broker.engine import compile_filter
+from broker.engine.model.message import Message, MessageHeader, PropertyView, RoutingType
+from broker.importing import InvalidFile, Outcome, translate
 from broker.importing.runmqdlq_table import RULES_BYTES_MAX, read_table
 from broker.reasons.ibm_mq import CODES
+from broker.sessions.stomp.format import StompFormat
 from tests.broker.importing.harness import HERE, checked, imported
 
-TWELVE = "_AMQ_DL_ORIG_USER LIKE 'twelve\\_chars%' ESCAPE '\\'"
+USER = "_AMQ_DL_ORIG_USER"
+TWELVE = " OR ".join(
+    f"{USER} LIKE '{name}\\_{chars}%' ESCAPE '\\'" for name, chars in (("twelve", "chars"), ("TWELVE", "CHARS"))
+)
+CONVERT = "convert_string_expressions:"
 EXAMPLE = (HERE / "qrule.rul").read_bytes()
 
 
@@ -85,6 +93,11 @@ def test_errors_have_their_line(text: str, why: str, tmp_path: Path) -> None:
         imported(text.encode(), tmp_path)
 
 
+def selecting(selector: str) -> dict[str, Any]:
+    """A rule that leaves what a selector matches."""
+    return {"action": "leave", "selector": selector}
+
+
 def test_size_and_encoding_at_their_limits(tmp_path: Path) -> None:
     rule = b"ACTION(IGNORE)\n"
     read_table(rule + b"*" * (RULES_BYTES_MAX - len(rule)))
@@ -119,8 +132,8 @@ def test_size_and_encoding_at_their_limits(tmp_path: Path) -> None:
             "DESTQ(ORDERS) USERID('shop') ACTION(IGNORE)",
             {
                 "action": "leave",
-                "selector": "(_AMQ_ORIG_ADDRESS = 'ORDERS' OR _AMQ_DL_REMOTE_ADDRESS = 'ORDERS')",
-                "user": "shop",
+                "selector": "(_AMQ_ORIG_ADDRESS = 'ORDERS' OR _AMQ_DL_REMOTE_ADDRESS = 'ORDERS')"
+                " AND (_AMQ_DL_ORIG_USER = 'shop' OR _AMQ_DL_ORIG_USER = 'SHOP')",
             },
         ),
         (
@@ -131,7 +144,46 @@ def test_size_and_encoding_at_their_limits(tmp_path: Path) -> None:
                 " OR _AMQ_DL_REMOTE_ADDRESS LIKE 'a\\_b\\%.%' ESCAPE '\\')",
             },
         ),
-        ("APPLNAME('x') ACTION(IGNORE)", {"action": "leave", "selector": "_AMQ_DL_ORIG_CLIENT = 'x'"}),
+        (
+            "APPLNAME('x') ACTION(IGNORE)",
+            selecting("(_AMQ_DL_ORIG_CLIENT = 'x' OR (JMSXAppID = 'x' OR JMSXAppID LIKE 'x %'))"),
+        ),
+        ("APPLIDAT('a*') ACTION(IGNORE)", selecting("JMS_IBM_MQMD_ApplIdentityData LIKE 'a%'")),
+        ("APPLTYPE(MQAT_UNIX) ACTION(IGNORE)", selecting(f"{CONVERT}JMS_IBM_PutApplType = 6")),
+        ("APPLTYPE(28) ACTION(IGNORE)", selecting(f"{CONVERT}JMS_IBM_PutApplType = 28")),
+        (
+            "FEEDBACK(MQFB_COA) PERSIST(1) ACTION(IGNORE)",
+            selecting(f"{CONVERT}JMS_IBM_Feedback = 259 AND AMQDurable = 'DURABLE'"),
+        ),
+        ("FEEDBACK(MQRC_Q_FULL) ACTION(IGNORE)", selecting(f"{CONVERT}JMS_IBM_Feedback = 2053")),
+        ("FEEDBACK(0) ACTION(IGNORE)", selecting(f"{CONVERT}(JMS_IBM_Feedback = 0 OR JMS_IBM_Feedback IS NULL)")),
+        (
+            "FORMAT(MQSTR) ACTION(IGNORE)",
+            selecting("(JMS_IBM_Format = 'MQSTR' OR JMS_IBM_Format LIKE 'MQSTR %')"),
+        ),
+        (
+            "FORMAT(' ') ACTION(IGNORE)",
+            selecting("(JMS_IBM_Format IS NULL OR JMS_IBM_Format = '' OR JMS_IBM_Format LIKE ' %')"),
+        ),
+        ("MSGTYPE(MQMT_REPORT) ACTION(IGNORE)", selecting(f"{CONVERT}JMS_IBM_MsgType = 4")),
+        (
+            "MSGTYPE(MQMT_REQUEST) ACTION(IGNORE)",
+            selecting(f"{CONVERT}(JMS_IBM_MsgType = 1 OR (JMS_IBM_MsgType IS NULL AND AMQReplyTo IS NOT NULL))"),
+        ),
+        (
+            "MSGTYPE(8) ACTION(IGNORE)",
+            selecting(f"{CONVERT}(JMS_IBM_MsgType = 8 OR (JMS_IBM_MsgType IS NULL AND AMQReplyTo IS NULL))"),
+        ),
+        ("REPLYQ('?*') ACTION(IGNORE)", selecting("AMQReplyTo LIKE '_%'")),
+        ("REPLYQ(ANSWERS) ACTION(IGNORE)", selecting("AMQReplyTo = 'ANSWERS'")),
+        ("REPLYQ(' ') ACTION(IGNORE)", selecting("AMQReplyTo IS NULL")),
+        ("REPLYQM('?*') ACTION(IGNORE)", selecting("AMQReplyTo IS NOT NULL")),
+        ("REPLYQM('') ACTION(IGNORE)", selecting("AMQReplyTo IS NULL")),
+        ("INPUTQM(QM1)\nREPLYQM(QM*) ACTION(IGNORE)", selecting("AMQReplyTo IS NOT NULL")),
+        ("ACTION(FWD) FWDQ(&REPLYQ) FWDQM(&REPLYQM)", {"action": "reply"}),
+        ("ACTION(FWD) FWDQ(&REPLYQ)", {"action": "reply"}),
+        ("INPUTQM(QM1)\nACTION(FWD) FWDQ(&REPLYQ) FWDQM(QM1)", {"action": "reply"}),
+        ("ACTION(FWD) FWDQ(&DESTQ) FWDQM(&DESTQM)", {"action": "retry", "at-most": 1}),
         (
             "INPUTQM(QM1)\nDESTQM(QM2) ACTION(IGNORE)",
             {"action": "leave", "selector": "_AMQ_DL_REMOTE_BROKER = 'QM2'"},
@@ -143,11 +195,15 @@ def test_size_and_encoding_at_their_limits(tmp_path: Path) -> None:
                 "selector": "(_AMQ_DL_REMOTE_BROKER LIKE 'QM_' OR _AMQ_DL_REMOTE_BROKER IS NULL)",
             },
         ),
-        ("USERID('elevenchars') ACTION(IGNORE)", {"action": "leave", "user": "elevenchars"}),
-        ("USERID('twelve_chars') ACTION(IGNORE)", {"action": "leave", "selector": TWELVE}),
+        ("USERID('12345678901') ACTION(IGNORE)", {"action": "leave", "user": "12345678901"}),
+        ("USERID('Eve') ACTION(IGNORE)", selecting(f"({USER} = 'Eve' OR {USER} = 'EVE' OR {USER} = 'eve')")),
+        ("USERID('twelve_chars') ACTION(IGNORE)", {"action": "leave", "selector": f"({TWELVE})"}),
         (
             "USERID('o''x??') PERSIST(0) ACTION(IGNORE)",
-            {"action": "leave", "selector": "_AMQ_DL_ORIG_USER LIKE 'o''x__' AND AMQDurable = 'NON_DURABLE'"},
+            {
+                "action": "leave",
+                "selector": f"({USER} LIKE 'o''x__' OR {USER} LIKE 'O''X__') AND AMQDurable = 'NON_DURABLE'",
+            },
         ),
     ],
 )
@@ -160,10 +216,20 @@ def test_a_rule(text: str, rule: dict[str, Any], tmp_path: Path) -> None:
     [
         ("REASON(2033) ACTION(RETRY)", "REASON(2033): messages do not die for this reason here"),
         ("REASON(4711) ACTION(RETRY)", "messages do not die for this reason here"),
-        ("MSGTYPE(MQMT_REQUEST) ACTION(RETRY)", "MSGTYPE(MQMT_REQUEST): messages have no MQ type"),
-        ("DESTQM(QM2) ACTION(RETRY)", "DESTQM(QM2): give INPUTQM"),
-        ("ACTION(FWD) FWDQ(X) FWDQM(QM2)", "FWDQM(QM2): there are no queue managers"),
-        ("ACTION(FWD) FWDQ(&REPLYQ)", "FWDQ(&REPLYQ): a rule moves to one address or queue"),
+        ("MSGTYPE(MQMT_ODD) ACTION(RETRY)", "MSGTYPE(MQMT_ODD): this name is unknown here: give its number"),
+        ("APPLTYPE(1.5) ACTION(RETRY)", "APPLTYPE(1.5): this name is unknown here: give its number"),
+        ("DESTQM(QM2) ACTION(RETRY)", "DESTQM(QM2): give INPUTQM or --queue-manager"),
+        ("REPLYQM(QM2) ACTION(RETRY)", "REPLYQM(QM2): give INPUTQM or --queue-manager"),
+        ("INPUTQM(QM1)\nREPLYQM(QM2) ACTION(RETRY)", "REPLYQM(QM2): a reply-to is an address of this broker"),
+        (
+            "ACTION(FWD) FWDQ(X) FWDQM(QM2)",
+            "FWDQM(QM2): give --link QM2=URL, so that the rule moves to a remote queue of a link,"
+            " or --queue-manager QM2 if it is this broker",
+        ),
+        ("INPUTQM(QM1)\nACTION(FWD) FWDQ(X) FWDQM(QM2)", "so that the rule moves to a remote queue of a link"),
+        ("ACTION(FWD) FWDQ(X) FWDQM(&DESTQM)", "FWDQM(&DESTQM): messages name no queue manager"),
+        ("ACTION(FWD) FWDQ(&DESTQ) FWDQM(QM2)", "FWDQM(QM2): the queue differs from message to message"),
+        ("ACTION(FWD) FWDQ(&REPLYQ) FWDQM(QM2)", "FWDQM(QM2): the queue differs from message to message"),
         ("PERSIST(7) ACTION(RETRY)", "PERSIST(7): a message is either persistent or not"),
     ],
 )
@@ -177,9 +243,10 @@ def test_what_is_left_out_says_why(text: str, why: str, tmp_path: Path) -> None:
 
 def test_nothing_is_discarded_that_a_rule_that_is_left_out_saved(tmp_path: Path) -> None:
     text = "MSGTYPE(*) ACTION(RETRY)\n{}ACTION(FWD) FWDQ(X)\nUSERID('x') ACTION(DISCARD)\n"
-    idle, active = text.format("REASON(2033) "), text.format("APPLTYPE(1) ")
-    assert rules(idle, tmp_path)[-1] == {"action": "discard", "user": "x"}
-    assert rules(active, tmp_path)[-1] == {"action": "leave", "user": "x"}
+    idle, active = text.format("REASON(2033) "), text.format("DESTQM(QM2) ")
+    both = f"({USER} = 'x' OR {USER} = 'X')"
+    assert rules(idle, tmp_path)[-1] == {"action": "discard", "selector": both}
+    assert rules(active, tmp_path)[-1] == {"action": "leave", "selector": both}
     _, (outcome, why) = told(active, tmp_path, "ACTION")
     assert outcome is Outcome.STRICTER
     assert why.startswith("it might discard what the omitted rule of line 2 saved")
@@ -217,3 +284,101 @@ def test_the_reasons_are_those_that_the_broker_gives() -> None:
     listed = re.findall(r"`(MQ(?:RC|FB)_\w+)`", page)
     assert listed
     assert set(listed) <= {code.word for code in CODES if code.dead_letter}
+
+
+@pytest.mark.parametrize(
+    ("control", "option", "outcome", "why"),
+    [
+        ("INPUTQM(QM1)", "", Outcome.TAKEN, "it is this broker, in FWDQM, DESTQM and REPLYQM too"),
+        ("INPUTQM(QM1)", "QM1", Outcome.TAKEN, "it is this broker, in FWDQM, DESTQM and REPLYQM too"),
+        ("INPUTQM(QM9)", "QM1", Outcome.CHANGED, "this broker is QM1 (--queue-manager)"),
+        ("INPUTQM(' ')", "QM1", Outcome.TAKEN, "the rules are the broker's own"),
+    ],
+)
+def test_the_name_of_this_broker(control: str, option: str, outcome: Outcome, why: str) -> None:
+    found = translate(f"{control}\nDESTQM(QM1) ACTION(FWD) FWDQ(X) FWDQM(QM1)\n".encode(), queue_manager=option)
+    assert [(each.outcome, each.why) for each in found.report.findings if each.place.what == "INPUTQM"] == [
+        (outcome, why)
+    ]
+    (rule,) = tomllib.loads(found.text)["dead-letter-rules"]
+    assert (rule["to"], rule["selector"]) == ("X", "(_AMQ_DL_REMOTE_BROKER = 'QM1' OR _AMQ_DL_REMOTE_BROKER IS NULL)")
+
+
+@pytest.mark.parametrize("url", ["amqps://qm2.example.org:5671", ""])
+def test_a_forward_over_a_link(url: str, tmp_path: Path) -> None:
+    text = "DESTQ(Q1) ACTION(FWD) FWDQ(Q7) FWDQM(QM2)\nACTION(FWD) FWDQ(DLQ) FWDQM(QM2)\n"
+    found = translate(text.encode(), links={"QM2": url, "QM3": ""})
+    made = tomllib.loads(found.text)
+    assert [rule["to"] for rule in made["dead-letter-rules"]] == ["QM2.Q7", "QM2.DLQ"]
+    remote = {"QM2.Q7": {"queue": "Q7"}, "QM2.DLQ": {"queue": "DLQ"}}
+    assert made["links"] == {"QM2": ({"url": url} if url else {}) | {"remote-queues": remote}}
+    before = "" if url else '[links.QM2]\nurl = "amqp://qm2.example.org"\n'
+    file = tmp_path / "appended.toml"
+    file.write_text(
+        (Path(__file__).parents[3] / "etc" / "broker.toml").read_text("utf-8") + before + found.text, "utf-8"
+    )
+    assert set(checked(file).links["QM2"].remote_queues) == set(remote)
+    assert "  --link QM3: no rule forwards to this queue manager" in list(found.report.lines())
+
+
+def test_the_options_are_for_rules_tables() -> None:
+    for options in ({"queue_manager": "QM1"}, {"links": {"QM2": ""}}):
+        with pytest.raises(InvalidFile, match="--queue-manager and --link are for a rules table of runmqdlq"):
+            translate(b"listener 1883\n", **options)
+
+
+#: IBM's own example, without its comments, in the order of its page.
+IBMS = """
+inputqm(' ') inputq(' ')
+REASON(MQRC_Q_FULL) ACTION(RETRY) RETRY(5)
+REASON(MQRC_PUT_INHIBITED) ACTION(RETRY) RETRY(5)
+MSGTYPE(MQMT_REQUEST) REPLYQM(AAAA.*) +
+  ACTION(FWD) FWDQ(DEADQ) FWDQM(&REPLYQM)
+DESTQM(bbbb.1) +
+  action(fwd) fwdq(&DESTQ) fwdqm(bbbb.2) header(no)
+REPLYQM(CCCC.*) +
+  ACTION(IGNORE)
+PERSIST(MQPER_NOT_PERSISTENT) ACTION(DISCARD)
+REPLYQM('?*') +
+  ACTION(FWD) FWDQ('DEADQ') FWDQM(&REPLYQM)
+ACTION(IGNORE)
+"""
+
+
+def test_ibm_s_example() -> None:
+    found = translate(IBMS.encode(), queue_manager="AAAA.1")
+    made = tomllib.loads(found.text)["dead-letter-rules"]
+    assert [(rule["name"], rule["action"]) for rule in made] == [
+        ("line-3", "retry"),
+        ("line-4", "retry"),
+        ("line-11", "leave"),
+        ("line-14", "leave"),
+    ], "what is not persistent is not discarded, as rules before it are left out"
+
+
+@pytest.mark.parametrize(
+    ("condition", "head", "matches"),
+    [
+        ("FORMAT(MQSTR)", "JMS_IBM_Format:MQSTR   \n", True),
+        ("FORMAT(MQSTR)", "JMS_IBM_Format:MQSTRX\n", False),
+        ("FORMAT('M?S*R')", "JMS_IBM_Format:MQSTR   \n", True),
+        ("FORMAT(' ')", "", True),
+        ("MSGTYPE(MQMT_REQUEST)", "JMS_IBM_MsgType:1\n", True),
+        ("MSGTYPE(MQMT_REQUEST)", "reply-to:/queue/a\n", True),
+        ("MSGTYPE(MQMT_REQUEST)", "JMS_IBM_MsgType:8\nreply-to:/queue/a\n", False),
+        ("MSGTYPE(MQMT_DATAGRAM)", "", True),
+        ("FEEDBACK(MQFB_NONE)", "", True),
+        ("FEEDBACK(MQFB_COD)", "JMS_IBM_Feedback:260\n", True),
+        ("APPLTYPE(MQAT_JAVA)", "JMS_IBM_PutApplType:28\n", True),
+        ("APPLNAME('pay*')", "JMSXAppID:payroll                     \n", True),
+        ("REPLYQ(A)", "reply-to:/queue/A\n", True),
+        ("REPLYQ(A)", "reply-to:/queue/AB\n", False),
+        ("REPLYQM('?*')", "", False),
+    ],
+)
+def test_what_a_condition_matches(condition: str, head: str, matches: bool) -> None:
+    (rule,) = tomllib.loads(translate(f"{condition} ACTION(IGNORE)\n".encode()).text)["dead-letter-rules"]
+    format = StompFormat((("/queue/", RoutingType.ANYCAST),))
+    selector = compile_filter(rule["selector"])
+    assert selector is not None
+    assert selector.matches(PropertyView(Message(MessageHeader("a", format), head.encode(), b""))) is matches
