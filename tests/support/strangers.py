@@ -15,8 +15,8 @@ import ssl
 import struct
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -61,6 +61,19 @@ BEGINNINGS: Final = {
     "web": (b"GET /mqtt HTTP/1.1\r\n", b"X-Long: " + b"x" * 190 + b"\r\n"),
 }
 
+#: Handshakes that are begun and never finished, by kind: the acceptor, and what is sent.
+HALF_OPEN: Final[dict[str, tuple[str, Callable[[], bytes]]]] = {
+    "nothing": ("stomp", lambda: b""),
+    "half a CONNECT of STOMP": ("stomp", lambda: BEGINNINGS["stomp"][0]),
+    "half a header of AMQP": ("amqp", lambda: b"AMQP\3"),
+    "half a login of AMQP": ("amqp", lambda: BEGINNINGS["amqp"][0]),
+    "half a CONNECT of MQTT": ("mqtt", lambda: BEGINNINGS["mqtt"][0]),
+    "half a request for a WebSocket": ("web", lambda: BEGINNINGS["web"][0]),
+    "half a ClientHello": ("secure", lambda: hello()[:100]),
+    "a ClientHello": ("secure", lambda: hello()),
+    "half a line of HTTP": ("http", lambda: b"GET /live"),
+}
+
 #: Bytes that a stranger may have sent: limits.connect-bytes-max.
 FULL_BYTES: Final = 8 << 10
 
@@ -85,7 +98,8 @@ class Connections:
         for _ in range(count):
             self.sockets.append(socket.create_connection(("127.0.0.1", port), PATIENCE_S))
         for each in self.sockets:
-            each.sendall(first)
+            with suppress(OSError):  # another one has its place already
+                each.sendall(first)
 
     def drip(self, more: bytes) -> None:
         """Send a little more on each socket that was not cut off."""
@@ -121,6 +135,15 @@ def connections(port: int, count: int, first: bytes) -> Iterator[Connections]:
         yield found
     finally:
         found.close()
+
+
+@contextmanager
+def half_open(broker: DaemonProcess, count: int) -> Iterator[None]:
+    """Begin some `count` handshakes of all kinds in turn, and finish none."""
+    with ExitStack() as stack:
+        for acceptor, first in HALF_OPEN.values():
+            stack.enter_context(connections(broker.ports[acceptor], count // len(HALF_OPEN), first()))
+        yield
 
 
 def settled_bytes(broker: DaemonProcess, acceptor: str, count: int) -> int:
