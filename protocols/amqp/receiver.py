@@ -234,8 +234,17 @@ class Receiver(Link):
             raise link_error(INVALID_FIELD, "transfer: a delivery that is settled stays so.")
         if transfer.message_format:
             raise link_error(INVALID_FIELD, "transfer: a delivery has one message-format.")
+        if self._changes_transaction(transfer):
+            raise link_error(INVALID_FIELD, "transfer: a delivery is part of one transaction.")  # part 4, 4.4.1
         if transfer.state is not None:
             first.state = transfer.state
+
+    def _changes_transaction(self, transfer: Transfer) -> bool:
+        """Whether a later frame of a delivery names another transaction than the first one, or one at all."""
+        state, first = transfer.state, self._first.state
+        if not isinstance(state, TransactionalState):
+            return False
+        return not isinstance(first, TransactionalState) or state.txn_id != first.txn_id
 
     def _too_large(self, nbytes: int) -> bool:
         """Whether a message is reported in portions once `nbytes` more bytes are added."""

@@ -7,8 +7,8 @@ forgets the sends and returns the deliveries as failed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 from broker.engine.delivery import redelivery
 from broker.engine.delivery.redelivery import DeliveryOutcome
@@ -194,6 +194,23 @@ class Transactions:
         for consumer, messages in by_consumer.items():
             messages.sort(key=lambda message: message.id)
             redelivery.give_back(state, consumer.queue, messages, redelivery.ROLLBACK, consumer)
+
+    def settling(self, consumer: Consumer, ids: Collection[int]) -> list[tuple[Transaction, Settlement]]:
+        """The settlements of a consumer's deliveries in open transactions, of any of these messages."""
+        return [
+            (transaction, settlement)
+            for transaction in self._open
+            for settlement in transaction.settlements
+            if settlement.consumer is consumer and any([message.id in ids for message in settlement.messages])
+        ]
+
+    def let_go(self, consumer: Consumer, ids: Collection[int]) -> None:
+        """Note that a consumer has settled deliveries: after a rollback they return to their queue, and not to it."""
+        for transaction, settlement in self.settling(consumer, ids):
+            if settlement.kept:
+                gone = [message for message in settlement.messages if message.id in ids]
+                settlement.messages = [message for message in settlement.messages if message.id not in ids]
+                transaction.settlements.append(replace(settlement, messages=gone, kept=False))
 
     def time_out(self) -> None:
         """Roll back those that took too long."""

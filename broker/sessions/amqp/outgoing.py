@@ -25,7 +25,7 @@ from broker.sessions.amqp.terms import refused
 from broker.sessions.browsing import shown
 from broker.sessions.convert import ConversionError
 from broker.sessions.unsendable import report_render_fault
-from protocols.amqp.errors import RESOURCE_DELETED, UNAUTHORIZED_ACCESS
+from protocols.amqp.errors import RESOURCE_DELETED, TRANSACTION_ROLLBACK, UNAUTHORIZED_ACCESS
 from protocols.amqp.events import Dispositions
 from protocols.amqp.performatives import SENDER, Accepted, Error, Released, TransactionalState
 from protocols.amqp.sender import Sender
@@ -208,8 +208,12 @@ class OutgoingLink:
             try:
                 self._owner.engine.consumers.acknowledge_run(consumer, ids)
             except UnknownDelivery:  # some are in a transaction: acknowledge the others
+                if event.settled:
+                    self._let_go(ids)
                 outcomes.apply(self._owner.engine, consumer, state, ids)
         else:
+            if event.settled:
+                self._let_go(ids)
             outcomes.apply(self._owner.engine, consumer, state, ids)
         if event.settled:
             self.more_room()
@@ -220,6 +224,13 @@ class OutgoingLink:
         """Add outcomes to a transaction, which apply when it commits."""
         engine, consumer, tx = self._owner.engine, self.attached, self._owner.transaction(state.txn_id)
         outcome = state.outcome if isinstance(state.outcome, OUTCOMES) else self._default
+        taken = [id for id in ids if id not in consumer.unacked]
+        if taken and any([each is not tx.transaction for each, _ in engine.transactions.settling(consumer, taken)]):
+            text = "An outcome is part of one transaction: that of this delivery is part of another one."
+            self._owner.detach(tx.coordinator, Error(TRANSACTION_ROLLBACK, text))  # part 4, 4.4.2
+            return
+        if event.settled:
+            self._let_go(taken)
         try:
             outcomes.apply(engine, consumer, outcome, ids, tx.transaction, kept=not event.settled)
         except (TransactionClosed, TransactionsFull) as refusal:  # it has timed out or is full: its discharge will fail
@@ -232,6 +243,13 @@ class OutgoingLink:
             return
         if not event.settled:
             tx.unsettled.append((self.link.session, following(event.first, len(event.contexts)), outcome))
+
+    def _let_go(self, ids: list[int]) -> None:
+        """Note that the receiver has settled deliveries whose outcome waits for a discharge: it has forgotten them."""
+        consumer = self.attached
+        taken = [id for id in ids if id not in consumer.unacked]
+        if taken:
+            self._owner.engine.transactions.let_go(consumer, taken)
 
     # -- the connection --------------------------------------------------------------------------------------------
 

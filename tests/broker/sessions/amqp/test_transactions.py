@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from protocols.amqp.frames import frame
 from protocols.amqp.message import AMQP_VALUE, encode_section
 from protocols.amqp.performatives import (
     Accepted,
@@ -15,10 +16,12 @@ from protocols.amqp.performatives import (
     SenderSettleMode,
     Source,
     TransactionalState,
+    Transfer,
 )
 from tests.broker.sessions.amqp.harness import started
 from tests.simulation.world import held, small
 from tests.support.amqp_client import AmqpSim, message, rejection
+from tests.support.bodies import body_of
 from tests.support.sim_broker import SimBroker
 
 
@@ -381,3 +384,70 @@ def test_a_sender_to_a_full_address_gets_no_credit_until_an_older_transaction_ha
     old.discharge(coordinator, one, fail=True)
     young.say()
     assert second.credit > 100
+
+
+@pytest.mark.parametrize("repeated", [True, False])
+def test_a_delivery_that_is_settled_before_the_rollback_goes_back_to_its_queue(
+    broker: SimBroker, client: AmqpSim, repeated: bool
+) -> None:
+    """The receiver has forgotten it, so it cannot keep it (part 4, 4.4.2): it would stay there until its link ends."""
+    client.send(client.sender("a", "queue"), message("1"), message("2"))
+    client.receiver("a", credit=2)
+    first, second = client.take()
+    coordinator = client.coordinator()
+    tx = client.declare(coordinator)
+    for delivery in (first, second):
+        client.settle(delivery, tx=tx, settled=False)
+    client.settle(first, tx=tx if repeated else None)
+    client.discharge(coordinator, tx, fail=True)
+    [consumer] = broker.engine.queue("a").consumers
+    assert [body_of(message)[-1:] for message in consumer.unacked.values()] == [b"2"]
+    other = AmqpSim(broker)
+    other.receiver("a")
+    assert other.bodies() == ["1"]
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_an_outcome_is_part_of_one_transaction(broker: SimBroker, client: AmqpSim, settled: bool) -> None:
+    """A controller that names two loses its control link, and both are rolled back (part 4, 4.4.2)."""
+    client.send(client.sender("a", "queue"), message("1"))
+    client.receiver("a")
+    [delivery] = client.take()
+    coordinator = client.coordinator()
+    tx, another = client.declare(coordinator), client.declare(coordinator)
+    client.settle(delivery, tx=tx, settled=False)
+    client.settle(delivery, state=Rejected(), tx=another, settled=settled)
+    assert client.refused(coordinator).condition == "amqp:transaction:rollback"
+    assert broker.engine.queue("a").message_count == 1
+
+
+def test_an_outcome_may_follow_in_a_new_transaction_after_a_rollback(broker: SimBroker, client: AmqpSim) -> None:
+    client.send(client.sender("a", "queue"), message("1"))
+    client.receiver("a")
+    [delivery] = client.take()
+    coordinator = client.coordinator()
+    for fail in (True, False):
+        tx = client.declare(coordinator)
+        client.settle(delivery, tx=tx, settled=False)
+        assert client.discharge(coordinator, tx, fail=fail) == Accepted()
+    assert broker.engine.queue("a").message_count == 0
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_the_frames_of_a_message_name_one_transaction(broker: SimBroker, client: AmqpSim, first: bool) -> None:
+    """Part 4, 4.4.1: it would be unclear with which of them it counts."""
+    coordinator, to = client.coordinator(), client.sender("b", "queue")
+    tx, another = client.declare(coordinator), client.declare(coordinator)
+    begun = Transfer(
+        to.handle, to.session.next_delivery_id, b"tag", 0, more=True, state=TransactionalState(tx) if first else None
+    )
+    ended = Transfer(to.handle, state=TransactionalState(another))
+    body = message("1")
+    for transfer, payload in ((begun, body[:9]), (ended, body[9:])):
+        raw = frame(to.session.channel, transfer.encode() + payload)
+        to.session.send_transfer(to, raw, begins=transfer is begun)
+    client.say()
+    to.session.next_delivery_id += 1
+    assert client.refused(to).condition == "amqp:invalid-field"
+    client.discharge(coordinator, another)
+    assert len(held(broker, "b")) == 0
