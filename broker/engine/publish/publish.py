@@ -38,6 +38,7 @@ from broker.engine.routing import destinations, registry
 
 #: By these a full address accepts no more messages.
 _NO_MORE: Final = frozenset((Admission.FAIL, Admission.DROP))
+_OK: Final = Admission.OK
 
 #: Some messages of a send, to be published in their turn.
 Part = tuple[Send, list[Message]]
@@ -316,13 +317,16 @@ def _publish_part(
     """Publish messages of one send in order, as many at once as possible; the producer may have to wait after it."""
     room, address = state.room, send.address
     left, at = messages, 0
+    full = address.extras is not None  # or another one, to which diverts lead
     while at < len(left):
-        run = left[at:] if at else left
+        run, admission = left[at:] if at else left, _OK
         nbytes = size_of(run)
-        admission = room.admit(address, len(run) - 1, nbytes - run[-1].size)
-        if admission in _NO_MORE and (fitting := room.fitting(address, run)):
-            run, admission = run[:fitting], Admission.OK
-            nbytes = size_of(run)
+        if not room.takes(address, len(run), nbytes):
+            full = True
+            admission = room.admit(address, len(run) - 1, nbytes - run[-1].size)
+            if admission in _NO_MORE and (fitting := room.fitting(address, run)):
+                run, admission = run[:fitting], _OK
+                nbytes = size_of(run)
         try:
             send.routed += publish_run(state, send, run, admission, nbytes)
         except NoQueue as unroutable:  # nothing changed: continue without those that no queue accepts
@@ -337,7 +341,7 @@ def _publish_part(
         else:
             send.accepted(run)
             at += len(run)
-    if at and producer is not None:
+    if full and at and producer is not None:
         result.blocked |= wait_for_room(state, address, producer)
 
 

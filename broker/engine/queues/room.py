@@ -193,6 +193,12 @@ def _has_recovered(address: Address) -> bool:
     )
 
 
+def _forget_warnings(address: Address) -> None:
+    """Report again when it is full, if it has recovered since."""
+    if _has_recovered(address):
+        address.warned -= {"full", "unpageable"}
+
+
 def _on_disk(targets: Targets) -> tuple[int, int]:
     """The messages and bytes of queues that count against page limits: on disk only, or on their way there.
 
@@ -216,6 +222,11 @@ def _pages_full(settings: AddressSettings, targets: Targets, *, memory_full: boo
     if not (messages or memory_full):
         return False
     return 0 <= settings.page_limit_bytes <= nbytes or 0 <= settings.page_limit_messages <= messages
+
+
+def _blocks(address: Address, full: Full) -> bool:
+    """Whether an address stops producers when this is full."""
+    return full is not Full.PAGES and _ADMISSIONS[full][address.settings.address_full_policy] is Admission.BLOCK
 
 
 def _stuck_queue(targets: Targets) -> Queue | None:
@@ -280,12 +291,18 @@ class Room:
         """What becomes of a message that is sent to an address after `count` others, of `nbytes`, have entered."""
         full = self._what_is_full(address, count, nbytes)
         if full is None:
-            if address.warned and _has_recovered(address):
-                address.warned -= {"full", "unpageable"}
+            if address.warned:
+                _forget_warnings(address)
             return Admission.OK
         if full is Full.PAGES:
             return _PAGES_FULL[address.settings.page_full_policy]
         return _ADMISSIONS[full][address.settings.address_full_policy]
+
+    def takes(self, address: Address, count: int, nbytes: int) -> bool:
+        """Whether nothing is full even with so many messages more: all are admitted, and their producer goes on."""
+        if address.warned:
+            _forget_warnings(address)
+        return self._what_is_full(address, count, nbytes) is None
 
     def admit_whole(self, address: Address, messages: list[Message]) -> Admission:
         """What becomes of messages that enter as a whole or not at all: beyond a limit that they reach."""
@@ -300,13 +317,15 @@ class Room:
 
     def _what_is_full(self, address: Address, count: int, nbytes: int, *, apart: int = 0) -> Full | None:
         """What is full with so many messages more; `apart`: bytes elsewhere that count in no limit."""
-        settings = address.settings
+        settings, usage = address.settings, self.usage
         policy = settings.address_full_policy
-        usage = self.usage
-        memory_full = 0 <= usage.bytes_max <= usage.bytes + nbytes - apart or is_full(address, count, nbytes)
+        memory_full = 0 <= usage.bytes_max <= usage.bytes + nbytes - apart
+        if not memory_full and (settings.max_size_bytes >= 0 or settings.max_size_messages >= 0):
+            memory_full = is_full(address, count, nbytes)
         if policy is _PAGE:
-            paging = settings.page_full_policy is not _PAGES_OFF  # asked first: usually that is all
-            if paging and _pages_full(settings, self._bindings.targets(address), memory_full=memory_full):
+            if settings.page_full_policy is not _PAGES_OFF and _pages_full(
+                settings, self._bindings.targets(address), memory_full=memory_full
+            ):
                 return Full.PAGES
         elif policy is _BLOCK and 0 <= settings.max_size_bytes_reject_threshold <= _held(address)[1]:
             return Full.THRESHOLD
@@ -396,12 +415,13 @@ class Room:
 
     def charge(self, name: str, messages: list[Message], nbytes: int = -1) -> None:
         """Count messages of an address as in memory; `nbytes`: their size, if it is known."""
-        size = nbytes if nbytes >= 0 else size_of(messages)
-        address = self._addresses.get(name) or self.charged(name)
-        address.size_bytes += size
-        address.size_messages += len(messages)
-        self.usage.bytes += size
-        self.usage.messages += len(messages)
+        if nbytes < 0:
+            nbytes = size_of(messages)
+        address, usage, count = self._addresses.get(name) or self.charged(name), self.usage, len(messages)
+        address.size_bytes += nbytes
+        address.size_messages += count
+        usage.bytes += nbytes
+        usage.messages += count
 
     def discharge(self, name: str, size: int, count: int) -> None:
         """Count `count` messages of an address, of `size` bytes in all, as no longer in memory."""
@@ -488,8 +508,8 @@ class Room:
             if disk.full:
                 disk.waiting[producer] = None
             return disk.full
-        full = self._what_stops(address, held)
-        if full is None:
+        full = self._what_is_full(address, 0, 0) if held is None else self._what_is_full_for(address, held)
+        if full is None or not _blocks(address, full):
             return False
         if full is Full.STUCK:
             self._report_stuck(address)
@@ -499,20 +519,10 @@ class Room:
         self.blocking[address] = None
         return True
 
-    def _what_stops(self, address: Address, held: Uncommitted | None) -> Full | None:
-        """What is full, if a producer must wait for it.
-
-        One that sends in a transaction waits neither for what that holds itself nor for those that may wait for it.
-        """
-        if held is None:
-            full = self._what_is_full(address, 0, 0)
-        else:
-            messages, nbytes = self.transactions.behind(held, address.name)
-            apart = self.transactions.sent_bytes - nbytes
-            full = self._what_is_full(address, -messages, -nbytes, apart=apart)
-        if full is None or full is Full.PAGES:
-            return None
-        return full if _ADMISSIONS[full][address.settings.address_full_policy] is Admission.BLOCK else None
+    def _what_is_full_for(self, address: Address, held: Uncommitted) -> Full | None:
+        """The same for who sends in a transaction: neither it itself counts nor those that may wait for it."""
+        messages, nbytes = self.transactions.behind(held, address.name)
+        return self._what_is_full(address, -messages, -nbytes, apart=self.transactions.sent_bytes - nbytes)
 
     def _report_stuck(self, address: Address) -> None:
         queue = _stuck_queue(self._bindings.targets(address))
@@ -544,7 +554,10 @@ class Room:
         self._continue(waiting)
 
     def _stops(self, address: Address, held: Uncommitted | None) -> bool:
-        return held is None or self._what_stops(address, held) is not None
+        if held is None:
+            return True
+        full = self._what_is_full_for(address, held)
+        return full is not None and _blocks(address, full)
 
     def wake_for_disk(self) -> None:
         """Let producers continue that waited for the disk."""
