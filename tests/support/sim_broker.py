@@ -74,6 +74,11 @@ def configured(*settings: dict[str, object], **sections: object) -> Config:
     return shipped.model_copy(update={"address_settings": shipped.address_settings + added, **sections})
 
 
+def unswept(config: Config) -> Config:
+    """Return the configuration without the scans for what nobody uses, every 30 s: days pass in a few ticks."""
+    return config.model_copy(update={"broker": config.broker.model_copy(update={"address_queue_scan_period": -1})})
+
+
 class SimBroker:
     """One run of a broker; `engine_limits` override fields of the engine's limits.
 

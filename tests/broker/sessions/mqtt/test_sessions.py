@@ -35,7 +35,7 @@ from tests.broker.sessions.mqtt.harness import carrier, queues, with_mqtt
 from tests.simulation.world import journal_records
 from tests.support.mqtt_client import MqttClient, Pairs, greeting, topic_filter, wish
 from tests.support.mqtt_world import FOR_EVER, SimCarrier, SimWorld
-from tests.support.sim_broker import configured
+from tests.support.sim_broker import configured, unswept
 from tests.support.sim_browser import RawPeer
 
 P = PacketType
@@ -502,7 +502,7 @@ def test_the_expiry_goes_on_after_a_restart(sim: SimWorld) -> None:
     [(-1, V311, False, None), (5_000, V311, False, 5), (5_000, V311, True, 0), (5_000, V5, False, 0)],
 )
 def test_the_expiry_of_sessions_before_5(setting: int, version: int, clean: bool, seconds: int | None) -> None:
-    sim = SimWorld(with_mqtt(default_mqtt_session_expiry_interval=setting))
+    sim = SimWorld(unswept(with_mqtt(default_mqtt_session_expiry_interval=setting)))
     sim.connect("c", version=version, clean=clean).drop()
     if seconds is None:
         sim.advance(10_000_000)

@@ -16,7 +16,7 @@ from store.repair import plan as repair
 from tests.broker.sessions.large import LARGE, body, config, files_of
 from tests.support.amqp_client import AmqpSim
 from tests.support.bodies import body_of
-from tests.support.sim_broker import SimBroker, SimClient, configured
+from tests.support.sim_broker import SimBroker, SimClient, configured, unswept
 from tests.support.sim_files import refusing
 from tests.support.stomp_client import frame
 
@@ -373,7 +373,7 @@ def kept_of(broker: SimBroker) -> list[str]:
 
 @pytest.mark.parametrize("crash", [None, True])
 def test_with_retention_on_a_body_is_kept_after_its_message(crash: bool | None) -> None:
-    shipped = config()
+    shipped = unswept(config())
     retention = shipped.journal.retention.model_copy(update={"enabled": True, "max_bytes": 7000})
     keeping = shipped.model_copy(update={"journal": shipped.journal.model_copy(update={"retention": retention})})
     broker = SimBroker(keeping)
