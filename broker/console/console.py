@@ -34,7 +34,7 @@ from broker.console.overview import OverviewPages
 from broker.console.peer_pages import PeerPages
 from broker.console.queue_pages import QueuePages
 from broker.console.reasons import ReasonPages
-from broker.console.render import Assets, environment
+from broker.console.render import assets, environment
 from broker.console.send_pages import SendPages
 from broker.console.sessions import IDLE_SECONDS_MAX, Sessions
 from broker.console.task_pages import TaskPages
@@ -90,10 +90,10 @@ class Console:
     ) -> None:
         self._broker = broker
         self._report = broker.engine.report
-        self._assets = Assets()
+        self._assets = assets()
         loop = asyncio.get_running_loop()
         self.sessions = Sessions(lambda: broker.gate, self._report, now=loop.time, wall_ms=clock.wall_ms)
-        self._desk = Desk(broker, shared or Shared(broker), limits or Limits(), environment(self._assets))
+        self._desk = Desk(broker, shared or Shared(broker), limits or Limits(), environment())
         self._login = LoginPages(self._desk, token, self.sessions, sweeping=self._sweep)
         self._sweeping: asyncio.TimerHandle | None = None
         self._app = Starlette(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -42,8 +43,15 @@ class Assets:
         return link(f"/static/{name}", v=sha256(self._files[name][0]).hexdigest()[:12])
 
 
-def environment(assets: Assets) -> Environment:
-    """The template environment."""
+@cache
+def assets() -> Assets:
+    """The scripts and styles of all consoles."""
+    return Assets()
+
+
+@cache
+def environment() -> Environment:
+    """The template environment of all consoles: what one has compiled no other compiles again."""
     made = Environment(
         loader=FileSystemLoader(_HERE / "templates"),
         cache_size=-1,
@@ -53,8 +61,9 @@ def environment(assets: Assets) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    links = {name: assets.link(name) for name in ("console.css", "console.js", "htmx.min.js", "uplot.min.css")}
-    links |= {name: assets.link(name) for name in ("uplot.min.js", "theme.js", "login.js", "icon.svg")}
+    link_to = assets().link
+    links = {name: link_to(name) for name in ("console.css", "console.js", "htmx.min.js", "uplot.min.css")}
+    links |= {name: link_to(name) for name in ("uplot.min.js", "theme.js", "login.js", "icon.svg")}
     made.globals |= {"asset": links, "link": link}
     made.filters |= {
         "count": count,
