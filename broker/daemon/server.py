@@ -96,7 +96,8 @@ class Server:
         await self.acceptors.check()
         tick, gate = self._broker.tick, self.security.gate
         try:
-            if self.security.look(tick.enter) or gate.peers.any_expired(clock.wall_ms()) or gate.peers.any_withdrawn():
+            self.security.look(self.expel)
+            if gate.peers.any_expired(clock.wall_ms()) or gate.peers.any_withdrawn():
                 self.expel()
         except BaseException as error:
             tick.failed(None, error)

@@ -84,6 +84,7 @@ class BrokerSecurity:
         self._report = report
         self._now = now
         self._looked_at = now()
+        self._reading = False  # a thread reads changed files
         self._reported = ""  # why the files cannot be used, to report it once
         self._runner = runner
         self._fetched: FetchedKeys | None = None
@@ -122,31 +123,38 @@ class BrokerSecurity:
         ended = self._engine.secure(prepared.table)
         self._report("security.changed", ended=ended)
 
-    def look(self, enter: Callable[[], None]) -> bool:
-        """Apply files that have changed since they were read; return whether any had.
+    def look(self, changed: Callable[[], None]) -> None:
+        """Read files that have changed since they were read, on a thread: 20,000 users take seconds.
 
-        Unusable files change nothing, and are tried again each time.
+        `changed` is called once they are applied, within the same tick.  Unusable files change nothing, and are tried
+        again each time.
         """
-        if self._now() - self._looked_at < LOOK_PERIOD_MS:
-            return False
+        if self._now() - self._looked_at < LOOK_PERIOD_MS or self._reading:
+            return
         self._looked_at = self._now()
         if self._fetched is not None:
             self._fetched.look()
         config = self._prepared.config
         if _stamp(config) == self._prepared.stamp:
             self._reported = ""
-            return False
-        try:
-            prepared = self.prepare(config)
-        except (UnusableFile, OSError) as error:
-            if str(error) != self._reported:
-                self._reported = str(error)
+            return
+        self._reading = True
+        self._runner.run(partial(self.prepare, config), partial(self._read, self._prepared, changed))
+
+    def _read(self, before: Prepared, changed: Callable[[], None], found: Prepared | BaseException) -> None:
+        """Apply what was read, unless a reload has come first; `before`: what was in force when reading began."""
+        self._reading = False
+        if isinstance(found, UnusableFile | OSError):
+            if str(found) != self._reported:
+                self._reported = str(found)
                 self._report("security.refused", error=self._reported)
-            return False
+            return
+        if isinstance(found, BaseException):
+            raise found
         self._reported = ""
-        enter()
-        self.apply(prepared)
-        return True
+        if self._prepared is before:
+            self.apply(found)
+            changed()
 
     def _with_tokens(self, prepared: Prepared) -> Policy:
         """The policy with the rules for tokens; fetched keys stay if their URL does."""
