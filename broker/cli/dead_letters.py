@@ -22,7 +22,7 @@ def dead_letters() -> None:
     default="reason,origin",
     show_default=True,
     metavar="VALUE,...",
-    help="Any of queue, reason, origin, first-origin, words, hour.",
+    help="Any of queue, reason, origin, first-origin, words, link, remote-address, remote-broker, hour.",
 )
 @click.option("--queue", default="", help="Only those on this queue.  [default: all queues of dead letters]")
 @call_options

@@ -14,7 +14,10 @@ from broker.engine.model.message import (
     DL_FIRST_QUEUE,
     DL_FIRST_REASON,
     DL_FIRST_TIME,
+    DL_LINK,
     DL_REASON,
+    DL_REMOTE_ADDRESS,
+    DL_REMOTE_BROKER,
     DL_TEXT,
     DL_TIME,
     ORIG_ADDRESS,
@@ -41,6 +44,9 @@ class Death:
     queue: str
     client: str
     remote: str
+    link: str
+    remote_address: str
+    remote_broker: str
     first_queue: str
     first_reason: str
     first_time: int
@@ -70,6 +76,9 @@ def death_of(message: Message) -> Death | None:
         queue=_place(notes),
         client=text(DL_CLIENT),
         remote=text(DL_CLIENT_ADDRESS),
+        link=text(DL_LINK),
+        remote_address=text(DL_REMOTE_ADDRESS),
+        remote_broker=text(DL_REMOTE_BROKER),
         first_queue=text(DL_FIRST_QUEUE),
         first_reason=text(DL_FIRST_REASON),
         first_time=number(DL_FIRST_TIME),

@@ -15,6 +15,9 @@ TITLES: Final = {
     "origin": "died on",
     "first-origin": "first died on",
     "words": "what was said",
+    "link": "link",
+    "remote-address": "address there",
+    "remote-broker": "broker there",
     "hour": "hour",
 }
 

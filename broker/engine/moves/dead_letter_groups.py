@@ -1,4 +1,4 @@
-"""Counts dead letters in groups: by reason, origin, words, hour of death, or several of these.
+"""Counts dead letters in groups: by reason, origin, words, link, hour of death, or several of these.
 
 A count goes through the queues in steps (`DeadLetterGroups.step`), oldest messages first, so that other clients wait
 for one step at most.  It reads the broker's annotations of each message but no body, also of messages on disk.
@@ -9,6 +9,8 @@ for one step at most.  It reads the broker's annotations of each message but no 
     first-origin    the same for its first death
     words           what the consumer or the broker said when it died, normalised (see `words`); empty for an expired
                     message, whose text is a time
+    link            the link on which it died, with the address there (remote-address) and the name of the broker behind
+                    it (remote-broker); empty: it did not die on a link
     hour            the start of the hour (UTC) in which it died, in ms since the epoch; 0: it did not die
 
 These values identify a group, `DeadLetterGroup`, which also selects its messages for a retry or a move
@@ -27,7 +29,10 @@ from broker.engine.model.message import (
     DL_CLIENT_ADDRESS,
     DL_FIRST_ADDRESS,
     DL_FIRST_QUEUE,
+    DL_LINK,
     DL_REASON,
+    DL_REMOTE_ADDRESS,
+    DL_REMOTE_BROKER,
     DL_TEXT,
     DL_TIME,
     ORIG_ADDRESS,
@@ -59,6 +64,9 @@ class DeadLetterGroup:
     origin: str | None = None
     first_origin: str | None = None
     words: str | None = None
+    link: str | None = None
+    remote_address: str | None = None
+    remote_broker: str | None = None
     hour: int | None = None
 
     def has(self, queue: Queue, message: Message) -> bool:
@@ -96,6 +104,9 @@ _VALUES: Final[Mapping[str, Callable[[Notes], object]]] = {
     "origin": lambda notes: notes.get(ORIG_QUEUE) or notes.get(ORIG_ADDRESS, ""),
     "first-origin": lambda notes: notes.get(DL_FIRST_QUEUE) or notes.get(DL_FIRST_ADDRESS, ""),
     "words": _words,
+    "link": lambda notes: notes.get(DL_LINK, ""),
+    "remote-address": lambda notes: notes.get(DL_REMOTE_ADDRESS, ""),
+    "remote-broker": lambda notes: notes.get(DL_REMOTE_BROKER, ""),
     "hour": _hour,
 }
 

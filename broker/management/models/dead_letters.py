@@ -18,6 +18,9 @@ class GroupValues(Shown):
     words: str | None = Field(
         description="What the consumer or the broker said, without identifiers; empty if they expired."
     )
+    link: str | None = Field(description="The link on which they died; empty: on none.")
+    remote_address: str | None = Field(description="The address behind the link.")
+    remote_broker: str | None = Field(description="The name of the broker behind the link.")
     hour: int | None = Field(description="The start of the UTC hour in which they last died; 0: they did not die.")
 
 

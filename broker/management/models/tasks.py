@@ -40,6 +40,11 @@ class Group(Body):
     words: str | None = Field(
         None, max_length=VALUE_CHARS_MAX, description="What the consumer said, in full or as in the list of groups."
     )
+    link: str | None = Field(None, max_length=VALUE_CHARS_MAX, description="The link on which they died.")
+    remote_address: str | None = Field(None, max_length=VALUE_CHARS_MAX, description="The address behind the link.")
+    remote_broker: str | None = Field(
+        None, max_length=VALUE_CHARS_MAX, description="The name of the broker behind the link."
+    )
     hour: int | None = Field(None, ge=0, le=ID_MAX, description="The start of the UTC hour in which they last died.")
 
 

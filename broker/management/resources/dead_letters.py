@@ -15,7 +15,11 @@ from broker.management.ports import Broker
 _BY_DEFAULT: Final = ",".join(BY_DEFAULT)
 
 By = Annotated[
-    str, Query(description="What to group by: one or more of queue, reason, origin, first-origin, words, hour.")
+    str,
+    Query(
+        description="What to group by: one or more of queue, reason, origin, first-origin, words, link, remote-address,"
+        " remote-broker, hour."
+    ),
 ]
 OneQueue = Annotated[str, Query(description="A queue, or ADDRESS::QUEUE; empty: all queues of dead letters.")]
 

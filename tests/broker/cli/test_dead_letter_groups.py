@@ -27,7 +27,10 @@ async def test_groups_of_nothing_and_by_nothing(broker: TestBroker, operator: Op
     assert (await operator.run("dead-letters", "groups")).stdout == "no dead letters\n"
     refused = await operator.run("dead-letters", "groups", "--by", "age")
     assert refused.exit_code == 2
-    assert "by one or more of queue, reason, origin, first-origin, words, hour" in refused.stderr
+    assert (
+        "by one or more of queue, reason, origin, first-origin, words, link, remote-address, remote-broker, hour"
+        in refused.stderr
+    )
 
 
 async def test_a_trail_is_told_in_sentences(broker: TestBroker, operator: Operator) -> None:

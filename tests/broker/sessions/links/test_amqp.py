@@ -8,7 +8,8 @@ import pytest
 
 from broker.config import LinkSection
 from broker.config.addresses import AddressSection
-from broker.engine import DeadLetterReason
+from broker.console.deaths import death_of
+from broker.engine import DeadLetterGroups, DeadLetterReason
 from broker.engine.model.errors import AlreadyInUse
 from broker.engine.model.message import RoutingType
 from broker.engine.routing.alter import change
@@ -245,6 +246,16 @@ def test_a_disabled_queue_there_is_why_its_messages_are_dead_letters_here() -> N
     notes = letter.header.annotations or {}
     assert notes["_AMQ_DL_REASON"] == "put-disabled"
     assert (notes["_AMQ_DL_LINK"], notes["_AMQ_DL_REMOTE_ADDRESS"]) == ("b", "orders")
+    death = death_of(letter)
+    assert death is not None
+    there = (death.link, death.remote_address, death.remote_broker)
+    assert there == ("b", "orders", b.config.broker.name)
+    counted = DeadLetterGroups(["DLQ"], ("link", "remote-address", "remote-broker"))
+    with a.turn():
+        while not counted.complete:
+            a.engine.messages.group_step(counted)
+    [(group, count)] = counted.groups()
+    assert ((group.link, group.remote_address, group.remote_broker), count.count) == (there, 1)
 
 
 @pytest.mark.parametrize(
