@@ -26,6 +26,7 @@ from typing import Final
 from bench.brokers import Bartleby
 from bench.link import READ_BYTES, BrokerFailed, Link
 from bench.stalls_mqtt import MQTT_CASES, Case, Work
+from bench.stalls_reads import READ_CASES, Ports
 from bench.ticks import SCRIPT, VARIABLE, LongestTick
 from broker.cli.remote import Remote, connect
 from broker.management.models.base import WAIT_MS_MAX
@@ -120,6 +121,7 @@ class World:
     def __init__(self, broker: Bartleby, messages: int) -> None:
         target = broker.target("stomp")
         self.mqtt_port = broker.target("mqtt").port
+        self.amqp_port = broker.target("amqp").port
         self.host, self.port = target.host, target.port
         self.messages = messages
         self.remote: Remote = connect(None, broker.data, None, None)
@@ -309,6 +311,11 @@ def by_mqtt(case: Case, world: World) -> Work:
     return case(world.mqtt_port, world.messages)
 
 
+def by_reads(case: Callable[[Ports, int], Work], world: World) -> Work:
+    """A case of STOMP and AMQP clients."""
+    return case(Ports(world.port, world.amqp_port), world.messages)
+
+
 _CASES: Final[tuple[Callable[[World], Work], ...]] = (
     retry,
     rule,
@@ -328,6 +335,7 @@ _CASES: Final[tuple[Callable[[World], Work], ...]] = (
 CASES: Final[dict[str, Callable[[World], Work]]] = {
     **{case.__name__: case for case in _CASES},
     **{name: partial(by_mqtt, case) for name, case in MQTT_CASES.items()},
+    **{name: partial(by_reads, case) for name, case in READ_CASES.items()},
 }
 
 

@@ -41,10 +41,13 @@ _HEAD_END: Final = re.compile(rb"\n\r?\n").search
 _DEFAULT_LIMITS: Final = Limits()
 
 #: Two or more ACKs as described at `heads.ACK_HEAD_BYTES_MAX`, and what separates their ids.
-_ACK_RUN: Final = re.compile(rb"(?>ACK\nid:[0-9]{1,20}+,[0-9]{1,20}+\n\n\0\n?+){2,}+").match
+_ACK_RUN: Final = re.compile(rb"(?>ACK\nid:[0-9]{1,20}+,[0-9]{1,20}+\n\n\0\n?+){2,128}+").match
 _ACK_LEAD: Final = b"ACK\nid:"
 _BETWEEN_ACKS: Final = b"\n\n\0" + _ACK_LEAD
 _A: Final = ord("A")
+
+#: How many frames are parsed at a time, or some more: all those of a read may take long.
+FRAMES_MAX: Final = 256
 
 #: Bytes of line ends accepted in place of a body: hand-written clients may send a superfluous empty line.
 _LINE_ENDS_MAX: Final = 4
@@ -113,7 +116,7 @@ class StompConnection:
             self._check_end()
 
     def events(self) -> list[Frame]:
-        """Return the complete frames received since the last call; call again until there are none."""
+        """Return complete frames received since the last call, some at a time; call again until there are none."""
         frames: list[Frame] = []
         if not self._ready or not self._transitions or self.error is not None or self._held:
             return frames
@@ -154,19 +157,18 @@ class StompConnection:
 
     def _parse(self, frames: list[Frame]) -> None:
         """Append the complete frames in the buffer.  Raises StompError."""
-        buffer = self._buffer
+        buffer, at, leads = self._buffer, self._at, self.leads
         end = len(buffer)
-        at = self._at
-        read_head = self._read_head
-        whole_bytes_max = self._whole_bytes_max
-        first_of_run = self._first_of_run
-        leads = self.leads
+        read_head, whole_bytes_max, first_of_run = self._read_head, self._whole_bytes_max, self._first_of_run
+        if at and leads.known:  # it goes on where it ended
+            at = leads.read(frames, buffer, at, self._reader.plain_bytes_max, FRAMES_MAX)
         while True:
             if at < end and buffer[at] <= _CR:
                 first = _NOT_EOL(buffer, at)
                 at = end if first is None else first.start()
             self._at = at
-            if at == end:
+            if at == end or len(frames) >= FRAMES_MAX:
+                self._ready = at < end
                 return
             if buffer[at] == first_of_run:
                 run = _ACK_RUN(buffer, at)
@@ -208,7 +210,7 @@ class StompConnection:
                 frames.append(Frame(command, headers, buffer[body_at:stop], lines))
                 at = stop + 1
                 if leads.known:
-                    at = leads.read(frames, buffer, at, self._reader.plain_bytes_max)
+                    at = leads.read(frames, buffer, at, self._reader.plain_bytes_max, FRAMES_MAX)
                 continue
             if stop > body_at:
                 self._check_body(command, stop - body_at, headers)

@@ -47,13 +47,14 @@ class Leads:
         """Look for leads of this length first, and no longer for the least recently found length if there are many."""
         self._lengths = [length, *[other for other in self._lengths if other != length]][:_LEAD_LENGTHS_MAX]
 
-    def read(self, frames: list[Frame], buffer: bytes, at: int, plain_bytes_max: int) -> int:
+    def read(self, frames: list[Frame], buffer: bytes, at: int, plain_bytes_max: int, enough: int) -> int:
         """Append the SENDs with a known lead from `at` on; returns where the first other frame begins.
 
-        Heads of more than `plain_bytes_max` bytes are not read here (`HeadReader`).
+        Heads of more than `plain_bytes_max` bytes are not read here (`HeadReader`).  It ends once there are `enough`
+        frames, or some more.
         """
         window = _WINDOW_BYTES_MIN
-        while True:
+        while len(frames) < enough:
             part = buffer[at : at + window]
             clean = _BACKSLASH not in part and _CR not in part and part.isascii()
             pieces = part.split(b"\0")
@@ -67,6 +68,7 @@ class Leads:
             if not pieces:
                 return at
             window = min(2 * window, _WINDOW_BYTES_MAX)
+        return at
 
     def _find(self, frame: bytes, plain_bytes_max: int, *, clean: bool) -> Known | None:
         """Read a frame without its NUL; None if it is not a SEND with a known lead and a plain head.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from broker.engine.client_sessions.sessions import StoredSessions
 from broker.engine.delivery import closing, dispatch, redelivery, subscribe
@@ -20,6 +21,12 @@ from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import NO_WAY_BACK, State
 from broker.engine.routing import registry
 from store.record import DeadLetterReason
+
+#: Deliveries of a cumulative consumer that are settled at once: some milliseconds if they fail.
+PORTION_MAX: Final = 1_024
+
+#: What it costs to remove an acknowledged message at the end of the tick, in microseconds (`queues.steps`).
+REMOVE_COST: Final = 2
 
 
 class Consumers:
@@ -116,7 +123,11 @@ class Consumers:
         if tx is not None:
             tx.acknowledge(consumer, messages, kept=kept)
         else:
-            self._state.acknowledged.setdefault(consumer, []).extend(messages)
+            self._remove_later(consumer, messages)
+
+    def portion(self, consumer: Consumer, id: int) -> int:
+        """The id to settle first on the way to `id`: a cumulative consumer may have more deliveries than fit a tick."""
+        return consumer.portion(id, PORTION_MAX)
 
     def acknowledge_run(self, consumer: Consumer, ids: list[int]) -> None:
         """Settle deliveries as consumed, one after the other.  Raises UnknownDelivery."""
@@ -125,13 +136,19 @@ class Consumers:
             for id in ids:
                 self.acknowledge(consumer, id)
         else:
-            self._state.acknowledged.setdefault(consumer, []).extend(messages)
+            self._remove_later(consumer, messages)
 
     def acknowledge_all(self, consumer: Consumer) -> None:
         """Settle everything that was passed to the consumer's sink as consumed."""
         messages = consumer.settle_delivered()
         if messages:
-            self._state.acknowledged.setdefault(consumer, []).extend(messages)
+            self._remove_later(consumer, messages)
+
+    def _remove_later(self, consumer: Consumer, messages: list[Message]) -> None:
+        """Remove acknowledged messages at the end of the tick, with others."""
+        self._state.acknowledged.setdefault(consumer, []).extend(messages)
+        if len(messages) > 1:
+            self._state.steps.reserve(REMOVE_COST * len(messages))
 
     def reject(
         self,

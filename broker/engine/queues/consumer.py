@@ -272,6 +272,18 @@ class Consumer:
             if first == id:
                 return covered
 
+    def portion(self, id: int, most: int) -> int:
+        """The id that a cumulative acknowledgement of `id` covers first, if it covers `most` deliveries at a time."""
+        if self.order is not None and len(self.unacked) > most and id in self.unacked:
+            covered = 0
+            for first in self.order:
+                if first == id:
+                    break
+                covered += first in self.unacked
+                if covered == most:
+                    return first
+        return id
+
     def exclude_some(self) -> Callable[[Message], bool]:
         """Make the predicate check exclusions from now on; returns it."""
         self.excluded = Excluded()

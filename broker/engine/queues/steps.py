@@ -79,6 +79,11 @@ class Steps:
             self.measure()
         return self.left > 0
 
+    def reserve(self, cost: int) -> None:
+        """Spend what will be done at the end of the tick, in addition to what was done."""
+        self.left -= cost
+        self._end -= cost
+
     def measure(self) -> int:
         """Spend what the CPU has used beyond the costs that were counted; returns what is left."""
         self.left = min(self.left, self._end - self._cpu())

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
-from broker.engine import redelivery
+from broker.engine import Consumer, LongWork, redelivery
 from broker.engine.model.errors import EngineError
+from broker.sessions.read_steps import ReadSteps
 from broker.sessions.stomp.browse import Browser
 from broker.sessions.stomp.delivery import Subscription
 from broker.sessions.stomp.headers import Headers, boolean, error, refused
@@ -19,11 +22,18 @@ from protocols.stomp.frames import Acks, Frame
 ID_DIGITS_MAX: Final = 20
 MESSAGE_ID_BYTES_MAX: Final = 2 * ID_DIGITS_MAX + 1
 
+#: What a portion of a cumulative acknowledgement costs at least, in microseconds.
+PORTION_COST: Final = 1_000
+
 
 class Acknowledging:
     """The acknowledgements of one connection."""
 
-    def __init__(self, port: Port, subscriptions: Subscriptions, transactions: Transactions) -> None:
+    def __init__(
+        self, port: Port, steps: ReadSteps[Frame], subscriptions: Subscriptions, transactions: Transactions
+    ) -> None:
+        self._port = port
+        self._steps = steps
         self._engine = port.engine
         self._codec = port.codec
         self._subscriptions = subscriptions
@@ -33,6 +43,7 @@ class Acknowledging:
         """Process a run of plain ACKs; consecutive ones for one subscription are settled together."""
         numbers, ids = acks.subscriptions, acks.ids
         at, end = 0, len(ids)
+        long: list[LongWork] = []
         while at < end:
             number = numbers[at]
             first = at
@@ -43,10 +54,43 @@ class Acknowledging:
             if not isinstance(subscription, Subscription) or not subscription.acknowledged:
                 self._find({b"id": b"%b,%d" % (number, run[0])}, "ACK")  # raises the error
                 raise AssertionError("an acknowledgement is for a subscription that wants it, or refused")
+            consumer, consumers = subscription.consumer, self._engine.consumers
+            if any([consumers.portion(consumer, id) != id for id in run]):
+                acknowledge = partial(consumers.acknowledge, consumer)
+                long += [self._in_portions("ACK", {}, consumer, id, acknowledge) for id in run]
+                continue
             try:
-                self._engine.consumers.acknowledge_run(subscription.consumer, run)
+                consumers.acknowledge_run(consumer, run)
             except EngineError as refusal:
                 raise refused("ACK", refusal, {}) from None
+        if long:
+            self._steps.work(_chained(long))
+
+    def _settle(
+        self, command: str, headers: Headers, consumer: Consumer, id: int, settle: Callable[[int], None]
+    ) -> None:
+        """Settle a delivery, and those before it if its subscription is cumulative: many of them in portions.
+
+        Raises EngineError.
+        """
+        if self._engine.consumers.portion(consumer, id) == id:
+            settle(id)
+        else:
+            self._steps.work(self._in_portions(command, headers, consumer, id, settle))
+
+    def _in_portions(
+        self, command: str, headers: Headers, consumer: Consumer, id: int, settle: Callable[[int], None]
+    ) -> LongWork:
+        while not consumer.closed:
+            portion = self._engine.consumers.portion(consumer, id)
+            try:
+                settle(portion)
+            except EngineError as refusal:
+                self._port.fail_with(refused(command, refusal, headers))
+                return
+            if portion == id:
+                return
+            yield PORTION_COST
 
     def _find(self, headers: Headers, command: str) -> tuple[Subscription | Browser, int]:
         """Return the subscription and message of an ACK or NACK: `id` in 1.2, else `message-id`.  Raises StompError."""
@@ -75,7 +119,8 @@ class Acknowledging:
         subscription, id = self._find(headers, "ACK")
         tx = self._transactions.of(headers, "ACK")
         if isinstance(subscription, Subscription):
-            self._engine.consumers.acknowledge(subscription.consumer, id, tx)
+            consumer, acknowledge = subscription.consumer, self._engine.consumers.acknowledge
+            self._settle("ACK", headers, consumer, id, lambda each: acknowledge(consumer, each, tx))
 
     def nack(self, frame: Frame) -> None:
         """Process a NACK.  Raises StompError, EngineError."""
@@ -86,7 +131,14 @@ class Acknowledging:
         text = headers.get(b"reason", b"").decode()
         if isinstance(subscription, Browser):
             return
+        consumer, consumers, how = subscription.consumer, self._engine.consumers, redelivery.rejected(text)
         if requeue:
-            self._engine.consumers.give_back(subscription.consumer, id, redelivery.rejected(text), tx)
+            self._settle("NACK", headers, consumer, id, lambda each: consumers.give_back(consumer, each, how, tx))
         else:
-            self._engine.consumers.reject(subscription.consumer, id, text=text, tx=tx)
+            self._settle("NACK", headers, consumer, id, lambda each: consumers.reject(consumer, each, text=text, tx=tx))
+
+
+def _chained(works: list[LongWork]) -> LongWork:
+    """Do some works one after the other."""
+    for work in works:
+        yield from work

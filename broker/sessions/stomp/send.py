@@ -43,6 +43,10 @@ Key = tuple[bytes | bool | None, ...]
 #: Headers that keep a send from joining a run by the fast path.
 _DECIDING: Final = frozenset(CONSUMED | GROUPING | {b"reply-to"})
 
+#: Runs, and messages, that are published together: some 60 us each, and 3 us.
+_RUNS_MAX: Final = 32
+_MESSAGES_MAX: Final = 1_024
+
 #: The reason to stop reading while an address is full.
 _FULL: Final = "full"
 
@@ -265,6 +269,11 @@ class Sends:
         new = runs[self._certain :]
         self._certain = len(runs)
         return any([run.tx is not None for run in new]) or self._engine.producers.may_refuse(new)
+
+    @property
+    def many(self) -> bool:
+        """Whether they are so many that publishing them takes some milliseconds."""
+        return len(self._runs) >= _RUNS_MAX or (bool(self._runs) and len(self._arrived) >= _MESSAGES_MAX)
 
     @property
     def gathered(self) -> int:

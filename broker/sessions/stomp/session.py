@@ -17,6 +17,7 @@ from broker.engine.model.access import NOT_LOGGED_IN, Identity
 from broker.engine.model.errors import EngineError
 from broker.sessions.confirmations import Confirmations
 from broker.sessions.login import Gate, Peer
+from broker.sessions.read_steps import ASKED_AFTER, ReadSteps
 from broker.sessions.reading import LOGIN
 from broker.sessions.session import MOVED
 from broker.sessions.stomp import connect as stomp_connect
@@ -72,10 +73,12 @@ class StompSession(Port):
         #: Each with the number of SENDs before it; the last one may be an ERROR.
         self._receipts: Confirmations[tuple[int, bytes | StompError]] = Confirmations(engine, self._confirm)
         self._ended = False  # the peer has closed its side
+        self._gone = False  # the connection is lost, and what came before is still to be handled
         self._leaving = False  # after DISCONNECT: close once its receipt is sent
+        self._steps: ReadSteps[Frame] = ReadSteps(self, self.process)
         self.transactions = Transactions(engine, options.transactions_max)
         self.subscriptions = Subscriptions(self, self._destinations)
-        self.acknowledging = Acknowledging(self, self.subscriptions, self.transactions)
+        self.acknowledging = Acknowledging(self, self._steps, self.subscriptions, self.transactions)
         self.sends = Sends(
             engine,
             self.reading,
@@ -114,25 +117,10 @@ class StompSession(Port):
         self.process()
 
     def process(self) -> None:
-        """Process the frames that have arrived, then publish the gathered sends."""
-        codec, handlers, send = self.codec, _HANDLERS, self.sends.add
-        failure: StompError | None = None
-        frame: Frame | None = None
-        try:
-            while frames := codec.events():
-                for frame in frames:
-                    if frame.command == "SEND":
-                        send(frame)
-                    else:
-                        handlers[frame.command](self, frame)
-                    if b"receipt" in frame.headers and frame.command not in _WITHOUT_RECEIPT:
-                        self.owe(frame.headers[b"receipt"])
-            failure = codec.error
-        except StompError as wrong:
-            failure = wrong
-        except EngineError as refusal:
-            assert frame is not None
-            failure = refused(frame.command, refusal, frame.headers)
+        """Process the frames that have arrived, then publish the gathered sends; in this tick, and in later ones."""
+        if self._steps.pending:
+            return
+        failure = self._handle()
         failure = self.sends.publish() or failure
         if failure is not None:
             published = self.sends.published
@@ -140,8 +128,50 @@ class StompSession(Port):
         self._receipts.confirm(self)
         if failure is not None:
             self.fail_with(failure)
-        if self._ended and not (self.lost or self._leaving or self._logging_in or self.large.waiting):
+        self._end_if_ended()
+
+    def _end_if_ended(self) -> None:
+        """End, or depart, if the peer has and all that it sent is handled."""
+        if self._steps.pending or self.lost or self._leaving:
+            return
+        if self._gone:
+            self.connection_lost()
+        elif self._ended and not (self._logging_in or self.large.waiting):
             self._depart()
+
+    def _handle(self) -> StompError | None:
+        """Handle the frames that have arrived, until the tick's budget is used up; returns an error that ends them."""
+        codec, steps, sends = self.codec, self._steps, self.sends
+        frame: Frame | None = None
+        try:
+            while frames := steps.take_later() or codec.events():
+                for at, frame in enumerate(frames, 1):
+                    if frame.command == "SEND":
+                        sends.add(frame)
+                    else:
+                        _HANDLERS[frame.command](self, frame)
+                        if steps.pending:
+                            steps.wait(frames[at:], partial(self._owe_for, frame))
+                            return None
+                    if b"receipt" in frame.headers:
+                        self._owe_for(frame)
+                    if at % ASKED_AFTER == 0:
+                        if sends.many:
+                            sends.publish_first()
+                        if steps.pauses(frames, at):
+                            return None
+        except StompError as wrong:
+            return wrong
+        except EngineError as refusal:
+            assert frame is not None
+            return refused(frame.command, refusal, frame.headers)
+        return codec.error
+
+    def _owe_for(self, frame: Frame) -> None:
+        """Owe the receipt that a frame asks for, if it does: the frame is handled."""
+        receipt = frame.headers.get(b"receipt")
+        if receipt is not None and frame.command not in _WITHOUT_RECEIPT:
+            self.owe(receipt)
 
     def owe(self, receipt: bytes) -> None:
         self._receipts.owed.append((self.sends.gathered, receipt))
@@ -208,6 +238,9 @@ class StompSession(Port):
         self.end(redelivery.SILENT)
 
     def connection_lost(self) -> None:
+        if self._steps.pending:  # the peer has sent these before
+            self._gone = True
+            return
         self._receipts.drop()
         self.end(redelivery.DISCONNECTED)
 

@@ -1,0 +1,87 @@
+"""Handles what one read brings in steps: 256 KiB may hold ten thousand frames, and one of them may mean much work.
+
+Sessions parse some frames at a time, and ask now and then whether the tick's budget is used up.  If it is, the rest of
+the read waits for the next tick, and nothing more is read meanwhile.  So the frames of a connection stay in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+from broker.engine import LongWork
+from broker.sessions.base import BaseSession
+
+Item = TypeVar("Item")
+
+#: After so many frames of a read a session asks whether the budget is used up.
+ASKED_AFTER: Final = 16
+
+#: What a frame costs at least, in microseconds (`broker.engine.queues.steps`).
+FRAME_COST: Final = 2
+
+#: Why a connection is not read: the rest of a read is still to be handled.
+_UNHANDLED: Final = "unhandled"
+
+
+def _nothing_more() -> None:
+    pass
+
+
+class ReadSteps(Generic[Item]):
+    """What is left of a read of `session`; `resume` handles more of it.
+
+    `pending`: a frame takes more ticks, or others wait for the next one.
+    """
+
+    __slots__ = ("_later", "_resume", "_session", "_then", "pending")
+
+    def __init__(self, session: BaseSession, resume: Callable[[], None]) -> None:
+        self.pending = False
+        self._session = session
+        self._resume = resume
+        self._later: list[Item] = []
+        self._then: Callable[[], None] = _nothing_more
+
+    def take_later(self) -> list[Item]:
+        """Return the frames that are parsed and wait to be handled."""
+        later, self._later = self._later, []
+        return later
+
+    def pauses(self, frames: list[Item], at: int) -> bool:
+        """Whether the tick's budget is used up, after the first `at` of some frames; then the others wait."""
+        ticks = self._session.engine.ticks
+        ticks.spend(ASKED_AFTER * FRAME_COST)
+        if self._session.lost or not ticks.exhausted:
+            return False
+        self._later = frames[at:]
+        self.work(_nothing())
+        return True
+
+    def work(self, work: LongWork) -> None:
+        """Handle a frame in steps: in this tick, and in later ones if it is long (`pending`)."""
+        self.pending = True
+        self._session.engine.ticks.begin_work(self, self._through(work), self._session.transport)
+        if self.pending:
+            self._session.reading.stop(_UNHANDLED)
+
+    def wait(self, later: list[Item], then: Callable[[], None]) -> None:
+        """Let these frames wait behind that which takes more ticks; call `then` before them."""
+        self._later = later
+        self._then = then
+
+    def _through(self, work: LongWork) -> LongWork:
+        for cost in work:
+            yield cost
+            if self._session.lost:
+                return
+        self.pending = False
+        then, self._then = self._then, _nothing_more
+        if self._session.reading.go(_UNHANDLED) and not self._session.lost:
+            then()
+            self._session.touch()
+            self._resume()
+
+
+def _nothing() -> LongWork:
+    yield from ()
