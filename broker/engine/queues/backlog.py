@@ -56,6 +56,10 @@ class Backlog:
         """Whether there is a message of this priority or a higher one."""
         return any([level.blocks for level in self.levels[priority:]])
 
+    def count(self, priority: int) -> int:
+        """How many messages there are of this priority or a higher one."""
+        return sum([len(block) for level in self.levels[priority:] for block in level.blocks])
+
     def holds(self, message: Message) -> bool:
         """Whether a message is here."""
         return self.levels[message.header.priority].find(message.id) is not None

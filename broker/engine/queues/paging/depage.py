@@ -100,7 +100,7 @@ def more(state: State, queue: Queue, takers: list[Consumer]) -> bool:
             continue
         if grouped:
             chunk = tail.first()
-            if chunk is not None and not _is_enough(queue, chunk, parts=1):
+            if chunk is not None and not _is_enough_of_groups(queue, chunk):
                 return True
         elif consumer.predicate is None or _unseen(tail, consumer) >= 0:
             return True
@@ -176,7 +176,7 @@ def _fill(state: State, queue: Queue, tail: Tail, consumer: Consumer) -> None:
     while (chunk := tail.first()) is not None:
         if _is_enough(queue, chunk, parts=4) and queue.backlog.has_for(consumer.id, chunk.priority, state.steps):
             return
-        if isinstance(queue.backlog, GroupedBacklog) and _is_enough(queue, chunk, parts=1):
+        if isinstance(queue.backlog, GroupedBacklog) and _is_enough_of_groups(queue, chunk):
             return
         if _has_enough(queue, tail, consumer):
             return
@@ -187,13 +187,20 @@ def _fill(state: State, queue: Queue, tail: Tail, consumer: Consumer) -> None:
             state.pages.will_need(following.segments[0], first, max(last - first, following.bytes))
 
 
-def _is_enough(queue: Queue, chunk: Chunk, *, parts: int) -> bool:
-    """Whether memory holds at least 1/`parts` of what may be read back."""
+def _is_enough_of_groups(queue: Queue, chunk: Chunk) -> bool:
+    """Whether memory holds all that may be read back, whoever it is for; what the chunk goes before does not count."""
+    return _is_enough(queue, chunk, parts=1) and _is_enough(queue, chunk, queue.backlog.count(chunk.priority), parts=1)
+
+
+def _is_enough(queue: Queue, chunk: Chunk, ready: int = -1, *, parts: int) -> bool:
+    """Whether memory holds at least 1/`parts` of what may be read back; `ready` messages, if not all count."""
+    if ready < 0:
+        ready = queue.ready
     settings = queue.address.settings
     each = chunk.bytes // max(chunk.count, 1) + MESSAGE_OVERHEAD_BYTES
     most = settings.max_read_page_messages
     enough = READY_MESSAGES if most < 0 else most // parts
-    return queue.ready * each >= settings.max_read_page_bytes // parts or queue.ready >= max(enough, 1)
+    return ready * each >= settings.max_read_page_bytes // parts or ready >= max(enough, 1)
 
 
 def _has_enough(queue: Queue, tail: Tail, consumer: Consumer) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.broker.engine.engine_harness import Bench
+from tests.broker.engine.queues.paging.backlogs import consumed
 
 READ = 20_000
 MESSAGES = 500
@@ -114,3 +115,16 @@ def test_what_a_transaction_settles_counts_by_its_own_limit() -> None:
     assert got == MESSAGES
     bench.commit(tx)
     bench.check()
+
+
+def test_a_backlog_in_memory_does_not_keep_grouped_messages_of_a_higher_priority_on_disk() -> None:
+    """They go before it, so nobody gets any of it until they are read."""
+    bench = Bench({"match": "q", "address-full-policy": "PAGE", "max-size-bytes": 50_000, "max-read-page-bytes": READ})
+    for n in range(60):
+        bench.sent("q", bytes(1000), group="AB"[n % 2])
+    high = [b"%d " % n + bytes(1000) for n in range(60)]
+    for n, body in enumerate(high):
+        bench.sent("q", body, group="AB"[n % 2], priority=9)
+    assert bench.queue("q").ready * 1000 > READ
+    assert consumed(bench, bench.take("q"))[:60] == high
+    assert not bench.queue("q").message_count
