@@ -38,6 +38,10 @@ SEND = 5 * SIZE
 ADDRESSES = ("page", "block", "fail", "drop", "fork", "DLQ", "EXP")
 POLICIES = ("PAGE", "BLOCK", "FAIL", "DROP")
 CONSUMERS_MAX = 4
+SELECTORS = ("", "", "AMQPriority > 4")
+
+#: Verbs called while the disk does nothing.
+HELD_VERBS_MAX = 3
 
 
 def sections(**policies: str) -> list[dict[str, object]]:
@@ -53,6 +57,10 @@ def sections(**policies: str) -> list[dict[str, object]]:
     return [{"match": name, "address-full-policy": policy, **every} for name, policy in (usual | policies).items()] + [
         {"match": "EXP", "address-full-policy": "PAGE", **every}
     ]
+
+
+#: How deliveries are settled.
+WAYS = ("ack", "nack", "reject", "ack in tx", "nack in tx")
 
 
 class Opened(NamedTuple):
@@ -83,6 +91,7 @@ class Limits(RuleBasedStateMachine):
         self.clients: list[Client] = []
         self.senders = {name: Producing() for name in ADDRESSES}
         self.policies: dict[str, str] = {}
+        self.late = 0  # bytes that may wait in memory for the disk, which does nothing
 
     @initialize(
         dead=st.sampled_from(POLICIES),
@@ -125,7 +134,9 @@ class Limits(RuleBasedStateMachine):
         producer, now = self.senders[name], self.bench.broker.now
         if producer.blocked:
             return False
+        choose = self.random.choice
         more: dict[str, Any] = {"scheduled": now + delay if delay else 0, "expiration": now + ttl if ttl else 0}
+        more |= {"priority": choose((4, 4, 6)), "group": choose(("", "", "", "A", "B"))}
         send = self.bench.prepare(name, *self._bodies(count, durable=durable), durable=durable, **more)
         messages = list(send.messages)
         result = self.bench.engine.producers.publish([send], producer=producer)
@@ -158,8 +169,7 @@ class Limits(RuleBasedStateMachine):
         if self.opened():
             calls += 2 * [lambda: self.end(commit=choose((True, True, False)))]
         if self._backlogs():
-            how = choose(("ack", "nack", "reject", "ack in tx", "nack in tx"))
-            calls += 6 * [lambda: self.consume(how, choose((1, 3, 200)))]
+            calls += 6 * [lambda: self.consume(choose(WAYS), choose((1, 3, 200)))]
             calls += 2 * [lambda: self.move(choose(ADDRESSES), choose((1, 10)))]
         if self.takers:
             calls += [lambda: self.leave(choose((redelivery.CLOSED, redelivery.DISCONNECTED)))]
@@ -167,8 +177,22 @@ class Limits(RuleBasedStateMachine):
         calls += [lambda: self.retry(choose(("DLQ", "EXP"))), lambda: self.purge(choose(ADDRESSES))]
         calls += [lambda: self.reload(choose(("page", "fork", "DLQ")), choose(POLICIES))]
         calls += [lambda: self.fill_disk(full=choose((True, False)))]
-        calls += [lambda: self.restart(crash=choose((True, False))), self.look]
+        calls += [lambda: self.restart(crash=choose((True, False))), self.look, self.hold_disk]
         choose(calls)()
+
+    def hold_disk(self) -> None:
+        """Call some verbs while the disk does nothing: what was to wait there waits in memory."""
+        choose = self.random.choice
+        calls = [lambda: self.send(choose(ADDRESSES), choose((1, 5)), 1)]
+        calls += [lambda: self.send_in_transaction(choose(ADDRESSES), 3, 1)]
+        calls += [lambda: self.end(commit=choose((True, False)))] if self.opened() else []
+        calls += [lambda: self.consume(choose(WAYS), 3)] if self._backlogs() else []
+        self.bench.broker.hold_disk()
+        self.late = HELD_VERBS_MAX * max(SEND, 2 * HELD)
+        for _ in range(self.random.randint(1, HELD_VERBS_MAX)):
+            choose(calls)()
+        self.bench.broker.release_disk()
+        self.late = 0
 
     # -- consuming -------------------------------------------------------------------------------------------------
 
@@ -176,13 +200,14 @@ class Limits(RuleBasedStateMachine):
         return [name for name in ADDRESSES if self.bench.queue(name).message_count]
 
     def _taker(self, name: str) -> Taker:
-        """A consumer of that queue; there are only so many."""
+        """A consumer of that queue, which may have a selector; there are only so many."""
+        selector = self.random.choice(SELECTORS)
         for taker in self.takers:
-            if taker.consumer.queue.name == name:
+            if (taker.consumer.queue.name, taker.consumer.selector) == (name, selector):
                 return taker
         if len(self.takers) == CONSUMERS_MAX:
             self.bench.close(self.takers.pop(0), redelivery.CLOSED)
-        self.takers.append(self.bench.take(name, window=WINDOW))
+        self.takers.append(self.bench.take(name, window=WINDOW, selector=selector))
         return self.takers[-1]
 
     def opened(self) -> list[Opened]:
@@ -334,7 +359,7 @@ class Limits(RuleBasedStateMachine):
         held = sum(opened.tx.held.bytes for opened in self.opened())
         assert engine.transactions.bytes == held <= len(self.clients) * (HELD + SIZE)
         delivering = CONSUMERS_MAX * (WINDOW + SIZE)
-        commits = len(self.clients) * HELD
+        commits = len(self.clients) * HELD + self.late
         for address in engine.addresses.values():
             most = LIMIT + SEND + READ_AHEAD + delivering + 2 * held + commits
             assert address.size_bytes <= most, f"{address.name} has {address.size_bytes} bytes"
