@@ -364,7 +364,7 @@ class Daemon:
             await self._server.abort(HAND_OVER_SECONDS_MAX if self._ending.handed_over else STOP_SECONDS_MAX)
         self._announcer.withdraw()
         if not self._ending.lost:
-            self._broker.tick.end()
+            await self._driver.complete()
             self._broker.journal.finish()
             # Even this may fail; if the database does not answer, it waits until the lease expires.
             await asyncio.to_thread(self._broker.writer.close)

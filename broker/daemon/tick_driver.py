@@ -23,6 +23,10 @@ from store.writer import WriterThread
 #: How long the start waits for the disk, in seconds: long enough for a slow one, and a full one lets clients in.
 BEGIN_SECONDS: Final = 1.0
 
+#: How long a clean stop waits for returned deliveries and the like: millions take some seconds.  What the journal does
+#: not say of the rest is as after a crash: it is redelivered, and its failures do not count.
+COMPLETE_SECONDS_MAX: Final = 10.0
+
 
 class TickDriver:
     """Drives one broker at a time.
@@ -162,6 +166,16 @@ class TickDriver:
         self._end_tick()
         if self._broker.journal.pending_bytes:
             await self._all_durable.wait()
+
+    async def complete(self) -> None:
+        """End ticks until all work that goes on in steps is done, if the disk allows, for some seconds at most."""
+        tick = self._broker.tick
+        tick.end()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(COMPLETE_SECONDS_MAX):
+                while tick.engine.ticks.is_working and not self._broker.journal.abandoned:
+                    await asyncio.sleep(0)
+                    tick.end()
 
     def stop(self) -> None:
         """Stop driving: further calls of the event loop have no effect."""

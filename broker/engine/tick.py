@@ -79,6 +79,11 @@ class Ticks:
         """Whether the tick's budget is used up: what can wait goes on in the next tick."""
         return self._state.steps.measure() <= 0
 
+    @property
+    def is_working(self) -> bool:
+        """Whether any work goes on in steps in the next ticks."""
+        return bool(self._state.steps)
+
     def end(self) -> None:
         """Do what is due, serve the queues, seal the journal entry."""
         state = self._state
@@ -99,7 +104,10 @@ class Ticks:
     @property
     def has_more(self) -> bool:
         """Whether another tick must follow the one that has ended at once."""
-        return self._more or bool(self._state.dirty_later or self._state.dirty)
+        state = self._state
+        if self._more or state.dirty_later or state.dirty:
+            return True
+        return bool(state.steps) and not self._disk_is_busy  # begun at the end of the tick
 
     def _run_due(self) -> bool:
         state = self._state
@@ -214,7 +222,8 @@ class Ticks:
                 tail_compaction.settled(chunk, rows)
             for held in work.held:
                 dispatch.release(state, held)
-            self.confirmed |= dict.fromkeys(work.waiters, work.number)
+            waiters = [each for each in work.waiters if not (state.unfinished and state.unfinished.postpone(each))]
+            self.confirmed |= dict.fromkeys(waiters, work.number)
 
     def take_confirmed(self) -> dict[Waiter, int]:
         """Return those to be told now, and forget them."""
@@ -228,6 +237,8 @@ class Ticks:
         """
         state = self._state
         settle_acknowledged(state)
+        if state.unfinished and state.unfinished.postpone(waiter):
+            return state.work.number
         sealed = state.waiting[-1].ticket if state.waiting else state.journal.durable
         if not state.journal.empty or state.journal.ticket - 1 > sealed:  # open, or sealed within this tick
             state.work.waiters[waiter] = None

@@ -47,6 +47,15 @@ def test_crash_at_every_operation(disk: int) -> None:
         oracle.check(restarted_again)
 
 
+def test_crash_at_every_operation_of_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is long work elsewhere is so here for two messages."""
+    monkeypatch.setattr(SimBroker, "small_steps", True)
+    for at, (before, oracle) in enumerate(moments(config())):
+        files = before.fork(at)
+        files.crash()
+        oracle.check(restarted(files, config(), oracle))
+
+
 @pytest.mark.parametrize("disk", range(DISKS))
 def test_crash_in_the_middle_of_a_retry(disk: int) -> None:
     """Many at once: whatever part of them reaches the disk, each message is on one queue and not on two or none."""

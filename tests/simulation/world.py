@@ -170,7 +170,7 @@ def check_counters(broker: SimBroker) -> None:
         gone = c.acknowledged + c.forwarded + c.expired + c.dead_lettered + c.killed + c.purged + c.discarded + c.moved
         gone += c.replaced + c.evicted + c.displaced + c.dropped
         assert c.added == gone + queue.message_count, f"{queue.name}: {c.added} came, {gone} left"
-        held = sum(len(consumer.unacked) for consumer in queue.consumers)
+        held = sum([len(each) for each in (*[consumer.unacked for consumer in queue.consumers], *queue.leaving)])
         assert queue.delivering == (0 if queue.non_destructive else held)
     usage = broker.engine.usage
     assert usage.bytes >= 0

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
 from random import Random
-from typing import Final
+from typing import ClassVar, Final
 
 from broker.config import AddressSetting, Config, load
 from broker.daemon.accepting import Accepting
@@ -82,9 +82,13 @@ def unswept(config: Config) -> Config:
 class SimBroker:
     """One run of a broker; `engine_limits` override fields of the engine's limits.
 
+    `small_steps`: what is long work for thousands of messages is so for two, and a tick has the budget for a few.
+
     Start another one on the same `files` for a restart.  `shared`: the database with its journal; the disk then has a
     copy, and the broker started last owns it.  `disk`: a real one instead, for code that reads its files.
     """
+
+    small_steps: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -128,6 +132,9 @@ class SimBroker:
         log = None if shared is None else self._replicated(shared, outside)
         limited = replace(configured_limits(self.config, outside.memory_bytes), **self.engine_limits)
         self.parts: Broker = assemble(self.config, outside, self._make_writer, self._wake, limited, log)
+        if self.small_steps:
+            steps = self.engine._state.steps
+            steps.budget, steps.budget_min, steps.together_max = 24, 8, 1
         report = noting(self._report, self.engine.notes)
         self.gate = sim_gate(self.config, users, report, lambda: self.now)
         self.engine.security.roles_of = self.gate.peers.roles_of

@@ -26,11 +26,11 @@ def close(state: State, consumer: Consumer, how: DeliveryOutcome) -> None:
     settle_acknowledged(state)
     consumer.closed = True
     queue = consumer.queue
-    messages = consumer.settle_all()
+    deliveries = consumer.take_all()
     if not queue.deleted:
         queue.detach(consumer, state.now)
     consumer.note(state.notes, "CONSUMER_CLOSED")
-    redelivery.leave(state, consumer, messages, how)
+    redelivery.leave(state, consumer, deliveries, how)
     if consumer.reservation is not None:
         consumer.reservation.detached(consumer)
     consumer_lifecycle.on_detach(state, queue)

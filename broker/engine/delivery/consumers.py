@@ -86,7 +86,7 @@ class Consumers:
         Later messages do not count, or a queue that is filled all the time would never count as drained.
         """
         state, queue = self._state, consumer.queue
-        busy = consumer.held or queue in state.dirty or queue in state.dirty_later
+        busy = consumer.held or queue.returning or queue in state.dirty or queue in state.dirty_later
         return not (busy or state.landing_on(queue, tick))
 
     def ready_for(self, queue: Queue, consumers: Iterable[Consumer]) -> int:
@@ -205,13 +205,25 @@ class Consumers:
         else:
             redelivery.give_back(self._state, consumer.queue, messages, how, consumer)
 
-    def return_run(self, consumer: Consumer, messages: Iterable[Message]) -> None:
-        """Return those of these messages that the consumer still has: the broker ends their delivery."""
-        ids = [message.id for message in messages if message.id in consumer.unacked]
-        if ids:
-            self._state.mark = NO_WAY_BACK
-            self._state.dirty[consumer.queue] = None
-            redelivery.give_back(self._state, consumer.queue, consumer.settle(ids), redelivery.INTERRUPTED, consumer)
+    def return_run(self, consumer: Consumer, ids: Iterable[int], how: DeliveryOutcome) -> None:
+        """Return those of these deliveries that the consumer still has."""
+        messages = self._take(consumer, ids)
+        if messages:
+            redelivery.give_back(self._state, consumer.queue, messages, how, consumer)
+
+    def reject_run(self, consumer: Consumer, ids: Iterable[int], text: str) -> None:
+        """Refuse for good those of these deliveries that the consumer still has."""
+        messages = self._take(consumer, ids)
+        if messages:
+            redelivery.reject(self._state, consumer.queue, messages, text, consumer)
+
+    def _take(self, consumer: Consumer, ids: Iterable[int]) -> list[Message]:
+        there = [id for id in ids if id in consumer.unacked]
+        if not there:
+            return []
+        self._state.mark = NO_WAY_BACK
+        self._state.dirty[consumer.queue] = None
+        return consumer.settle(there)
 
     def dies_next(self, consumer: Consumer, message: Message) -> bool:
         """Whether a message that the consumer holds becomes a dead letter if its delivery fails once more."""

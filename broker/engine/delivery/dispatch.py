@@ -58,7 +58,8 @@ def dispatch(state: State) -> None:
 def _serve(state: State, queue: Queue) -> None:
     if queue.reservations and not queue.stopped:
         _resume(state, queue)
-    if queue.consumers and (queue.ready or queue.tail is not None) and not queue.stopped:
+    waits = queue.stopped or queue.returning  # what returns goes before all that is ready
+    if queue.consumers and (queue.ready or queue.tail is not None) and not waits:
         if queue.kind is not None:
             takers = queue.kind.takers(state)
         else:

@@ -17,6 +17,8 @@ that crashes, any may have been processed, but only one made it crash, and the o
 
 A delivery that was never sent to the consumer is withdrawn: nothing has happened to it.
 
+Many deliveries are returned in steps (`queues.settling`), in which nothing overtakes them.
+
 Then each message that has failed as often as the settings allow is dead; any other waits for its delay, or goes back to
 the head of the queue at once.  The count is journalled before anything else can happen to the message, unless strict
 mode journalled that very count before the delivery was sent.
@@ -26,7 +28,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from broker.engine.model.errors import NotReadable
@@ -40,6 +43,7 @@ from broker.engine.queues.paging.rows import watch_schedule
 from broker.engine.queues.paging.tail import Chunk
 from broker.engine.queues.queue import DELIVERED, Queue
 from broker.engine.queues.removal import remove, take_reserved
+from broker.engine.queues.settling import FAILED, REJECTED, RETURNED, is_long, settle_in_steps
 from broker.engine.queues.state import State
 from store import record
 from store.counted import counted
@@ -97,6 +101,34 @@ def give_back(
     if how.excluded and consumer is not None and not consumer.closed:
         for message in messages:
             exclude(consumer, message.id)
+    pace = FAILED if how.failed < 0 else RETURNED
+    if is_long(state, messages, pace) and not queue.non_destructive:
+        _give_back_in_steps(state, queue, messages, how, consumer)
+    else:
+        _give_back(state, queue, messages, how, consumer)
+
+
+def _give_back_in_steps(
+    state: State, queue: Queue, messages: list[Message], how: DeliveryOutcome, consumer: Consumer | None
+) -> None:
+    oldest = {message.id for message in messages[: max(how.failed, 0)]}
+    forgotten = queue.forgets
+
+    def settle(some: list[Message]) -> None:
+        if forgotten and queue.kind is not None and not queue.deleted:  # although a consumer may have come since
+            queue.delivering -= len(some)
+            queue.kind.purge(state, some)
+            return
+        failed = how.failed if how.failed < 0 else len([message for message in some if message.id in oldest])
+        _give_back(state, queue, some, replace(how, failed=failed), consumer)
+
+    pace = FAILED if how.failed < 0 else RETURNED
+    settle_in_steps(state, queue, messages, settle, pace, None if consumer is None else consumer.sink.transport)
+
+
+def _give_back(
+    state: State, queue: Queue, messages: list[Message], how: DeliveryOutcome, consumer: Consumer | None
+) -> None:
     if not _return(state, queue, messages):
         return
     if how.notes:
@@ -145,12 +177,13 @@ def count_failure(state: State, queue: Queue, messages: list[Message]) -> None:
         _journal_counts(state, queue, messages, failed)
 
 
-def leave(state: State, consumer: Consumer, messages: list[Message], how: DeliveryOutcome) -> None:
+def leave(state: State, consumer: Consumer, deliveries: dict[int, Message], how: DeliveryOutcome) -> None:
     """Return the deliveries of a consumer that was detached, in their order; the last `held` ones await the journal."""
-    queue, reached = consumer.queue, max(len(messages) - consumer.held, 0)
-    if reached < len(messages):
-        withdraw(state, queue, messages[reached:])
-    left = messages[:reached]
+    queue, reached = consumer.queue, max(len(deliveries) - consumer.held, 0)
+    left = list(deliveries.values())
+    if reached < len(left):
+        withdraw(state, queue, left[reached:])
+        left = left[:reached]
     if consumer.reservation is not None and not queue.deleted:
         consumer.reservation.keep([message for message in left if message.id in queue.reserved])
         left = [message for message in left if message.id not in queue.reserved]
@@ -165,6 +198,13 @@ def withdraw(state: State, queue: Queue, messages: list[Message]) -> None:
     """
     if queue.reserved and not queue.deleted:
         messages = _keep_earlier(queue, messages)
+    if is_long(state, messages, RETURNED) and not queue.non_destructive:
+        settle_in_steps(state, queue, messages, partial(_withdraw, state, queue), RETURNED, None)
+    else:
+        _withdraw(state, queue, messages)
+
+
+def _withdraw(state: State, queue: Queue, messages: list[Message]) -> None:
     if _return(state, queue, messages):
         _journal_counts(state, queue, messages)
         requeue(state, queue, messages, delayed=False)
@@ -251,6 +291,22 @@ def reject(
     """
     if queue.non_destructive:
         return
+    settle = partial(_reject, state, queue, text=text, consumer=consumer, reason=reason)
+    if is_long(state, messages, REJECTED):
+        transport = None if consumer is None else consumer.sink.transport
+        settle_in_steps(state, queue, messages, settle, REJECTED, transport)
+    else:
+        settle(messages)
+
+
+def _reject(
+    state: State,
+    queue: Queue,
+    messages: list[Message],
+    text: str,
+    consumer: Consumer | None,
+    reason: DeadLetterReason,
+) -> None:
     queue.delivering -= len(messages)
     if queue.deleted:
         remove(state, queue, messages, RemovalReason.DELETED)
@@ -384,6 +440,8 @@ def release_paged(state: State) -> bool:
             return False
         queue, chunk = due[0]
         chunk.watched = 0
+        if queue.deleted:  # all of it leaves
+            continue
         late = chunk.late(state.now)[:DUE_TOGETHER]
         state.steps.spend(depage.READ_COST * len(late) + 1)
         try:

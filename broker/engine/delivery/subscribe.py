@@ -23,7 +23,6 @@ from broker.engine.model.errors import AlreadyInUse, InvalidSelector, NotFound
 from broker.engine.model.message import Message, PropertyView, RoutingType
 from broker.engine.model.names import check_not_shared
 from broker.engine.model.permissions import Permission
-from broker.engine.queues import clearing
 from broker.engine.queues.address import Address
 from broker.engine.queues.consumer import AckMode, LinkTarget, Subscriber
 from broker.engine.queues.consumer_lifecycle import check_room
@@ -137,8 +136,7 @@ def _subscription(state: State, address: Address, filter: Filter | None, request
             raise AlreadyInUse(f"subscription {name} {changed}: unsubscribe it first")
         access.require(delete_permission(durable=queue.durable), queue.address.name, name, named=name)
         _check_creation(state, address, request, replaced=queue)
-        clearing.empty_and_detach(state, queue)
-        registry.unbind(state, queue)
+        registry.delete_queue(state, queue)
     else:
         _check_creation(state, address, request)
     attributes = state.attributes(address, name, request.asked)

@@ -173,6 +173,8 @@ def _expire_together(state: State, due: list[tuple[Queue, Message]]) -> None:
         queue.backlog.discard(message)
         queue.expiring -= 1
         by_queue.setdefault(queue, []).append(message)
+    for queue in [queue for queue in by_queue if queue.deleted]:
+        remove(state, queue, by_queue.pop(queue), RemovalReason.DELETED)
     for queue, messages in by_queue.items():
         if queue.kind is not None:
             queue.kind.left(messages)  # before the copies of others may arrive there
@@ -188,6 +190,8 @@ def expire_paged(state: State) -> bool:
             return False
         queue, chunk = due[0]
         chunk.expires = 0
+        if queue.deleted:  # all of it leaves
+            continue
         late = chunk.due(state.now)[:EXPIRED_TOGETHER]
         state.steps.spend(READ_COST * len(late) + 1)
         try:

@@ -243,7 +243,7 @@ class DeadLetterRules(Watcher):
 
     def _held(self, queue: Queue) -> list[int]:
         """Return the ids of letters in delivery, including those settled in open transactions."""
-        held = [id for consumer in queue.holders() for id in consumer.unacked]
+        held = [id for deliveries in queue.deliveries() for id in deliveries]
         return held if len(held) == queue.delivering else [*held, *self._in_transactions(queue)]
 
     def _once_more(self, queue: Queue) -> None:

@@ -188,7 +188,7 @@ def _named(state: State, queue: Queue, ids: tuple[int, ...], extra: int) -> tupl
     step = MoveResult(0, ids[-1], complete, looked_at=len(ids))
     for id in ids:
         if id not in found:
-            held = any(id in consumer.unacked for consumer in queue.holders())
+            held = any(id in deliveries for deliveries in queue.deliveries())
             _count(step, HELD if held else GONE, "")
     return step, run
 

@@ -74,9 +74,9 @@ class QueueMessages:
         settle_acknowledged(self._state)
         for message in upkeep.between(self._state, queue, id - 1, id + 1, 1):
             return message, "scheduled" if queue.due_of(id) else "ready"
-        for consumer in queue.holders():
-            if id in consumer.unacked:
-                return consumer.unacked[id], "delivering"
+        for deliveries in queue.deliveries():
+            if id in deliveries:
+                return deliveries[id], "delivering"
         raise NotFound(f"queue {queue.name} has no message {id}")
 
     def purge(self, queue: Queue, *, deleting: bool = False) -> int:

@@ -58,7 +58,5 @@ class Statistics:
 
     def lag(self, queue: Queue) -> int:
         """Ms since the oldest message on the queue was sent, next in line or with a consumer; 0: there is none."""
-        held = [
-            next(iter(consumer.unacked.values())).header.timestamp for consumer in queue.holders() if consumer.unacked
-        ]
+        held = [next(iter(each.values())).header.timestamp for each in queue.deliveries() if each]
         return max([self.oldest_age(queue), *(self._state.clock() - sent for sent in held)])

@@ -20,6 +20,9 @@ UNLIMITED: Final = 1 << 62
 #: How many exclusions a consumer has at least before it looks for those of messages that have left.
 EXCLUDED_SWEEP_MIN: Final = 64
 
+#: From how many deliveries on that are settled together it pays to look whether they are the oldest.
+PREFIX_MIN: Final = 1_000
+
 
 class Sink(Protocol):
     """The receiver of a consumer's messages: a session.  Called within a tick."""
@@ -194,9 +197,13 @@ class Consumer:
     def settle(self, ids: list[int]) -> list[Message]:
         """Remove and return deliveries, restoring their credit.  Every id must be in `unacked`."""
         unacked = self.unacked
-        messages = [unacked[id] for id in ids]
-        for id in ids:
-            del unacked[id]
+        if len(ids) > PREFIX_MIN and list(islice(unacked, len(ids))) == ids:
+            messages = list(islice(unacked.values(), len(ids)))
+            self.unacked = dict(islice(unacked.items(), len(ids), None))
+        else:
+            messages = [unacked[id] for id in ids]
+            for id in ids:
+                del unacked[id]
         if self.window >= 0:
             self._win_back(messages)
         return messages
@@ -243,6 +250,13 @@ class Consumer:
             self._win_back(messages)
         return messages
 
+    def take_all(self) -> dict[int, Message]:
+        """Remove and return all deliveries, in order, of a consumer that is closed, whose credit is void."""
+        deliveries, self.unacked = self.unacked, {}
+        if self.order is not None:
+            self.order.clear()
+        return deliveries
+
     def settle_all(self) -> list[Message]:
         """Remove and return all deliveries, in order."""
         messages = list(self.unacked.values())
@@ -264,13 +278,12 @@ class Consumer:
         order = self.order
         if order is None:
             return [id]
-        covered: list[int] = []
-        while True:
-            first = order.popleft()
-            if first in self.unacked:
-                covered.append(first)
-            if first == id:
-                return covered
+        if order[-1] == id:
+            order.clear()
+            return list(self.unacked)
+        covered = [order.popleft() for _ in range(order.index(id) + 1)]
+        unacked = self.unacked
+        return covered if len(covered) + len(order) == len(unacked) else [each for each in covered if each in unacked]
 
     def portion(self, id: int, most: int) -> int:
         """The id that a cumulative acknowledgement of `id` covers first, if it covers `most` deliveries at a time."""

@@ -42,7 +42,10 @@ def _purge_unconsumed(state: State, queue: Queue) -> None:
     """Purge a queue that keeps nothing without consumers; what the journal has no room for is purged later."""
     if queue.deleted or queue.consumers or not queue.attributes.purge_on_no_consumers:
         return
-    clearing.leave_nothing(state, queue)
-    if queue.has_waiting:
-        due = state.now + arrival.MOVE_RETRY_MS
-        state.alarms.at(("purge-on-no-consumers", queue.id), due, lambda: _purge_unconsumed(state, queue))
+
+    def then() -> None:
+        if queue.has_waiting and not queue.consumers:
+            due = state.now + arrival.MOVE_RETRY_MS
+            state.alarms.at(("purge-on-no-consumers", queue.id), due, lambda: _purge_unconsumed(state, queue))
+
+    clearing.leave_nothing(state, queue, then)

@@ -8,7 +8,8 @@ A message on a queue is in exactly one of these places, and each has its contain
     tail         ready as well, but only on disk: behind the backlog, see `paging`
     scheduled    waiting for its time (scheduled delivery, or the delay before a redelivery); on disk in the tail too
     delivering   with a consumer, not yet acknowledged (`Consumer.unacked`), or acknowledged in an open transaction; or
-                 reserved for a link whose connection has ended (`Reservation.stand_in`)
+                 reserved for a link whose connection has ended (`Reservation.stand_in`); or being settled in steps
+                 (`Queue.leaving`)
 
 `states` has an entry for each message that is `redelivered`: it was sent to a consumer that did not settle it.  The
 entry says how many of its deliveries count as failed.  A message that was never sent, or was properly released, has
@@ -173,6 +174,10 @@ class Queue:
     # Its consumers.
     consumers: list[Consumer] = field(default_factory=list)
     next_consumer: int = 0
+    leaving: tuple[
+        list[Message], ...
+    ] = ()  # deliveries taken from their consumers, to be settled in steps (`settling`)
+    returning: int = 0  # how many of these lists return: until then nothing is delivered
     reservations: tuple[Reservation, ...] = ()  # of links that read here, or for which messages are reserved
     #: Messages that such links hold, or that are reserved for them.
     reserved: dict[int, Reservation] = field(default_factory=lambda: _NOT_RESERVED)
@@ -304,8 +309,8 @@ class Queue:
         """All messages in memory that landed, are in no transaction and not ready: scheduled, delivering."""
         for _, message in self.scheduled.values():
             yield message, "scheduled"
-        for consumer in () if self.non_destructive else self.holders():
-            for message in consumer.unacked.values():
+        for deliveries in () if self.non_destructive else self.deliveries():
+            for message in deliveries.values():
                 yield message, "delivering"
 
     @property
@@ -313,8 +318,13 @@ class Queue:
         """Consumers whose clients are connected.  The others belong to sessions that outlast their connections."""
         return len(self.consumers) - sum([consumer.away for consumer in self.consumers])
 
+    def deliveries(self) -> list[dict[int, Message]]:
+        """The deliveries by id, also those that are settled in steps, but none of open transactions."""
+        found = [holder.unacked for holder in self.holders()]
+        return found + [{message.id: message for message in each} for each in self.leaving]
+
     def holders(self) -> list[Consumer]:
-        """Everything that holds deliveries: the consumers, and the stand-ins of links whose connections have ended."""
+        """Everybody who holds deliveries: the consumers, and the stand-ins of links whose connections have ended."""
         if not self.reservations:
             return self.consumers
         return self.consumers + [each.stand_in for each in self.reservations if each.stand_in.unacked]
@@ -323,8 +333,8 @@ class Queue:
         """All messages in memory that landed and are in no transaction, with ids below `bound`."""
         found = list(self.backlog.older(bound))
         found += [m for _, m in self.scheduled.values() if m.id < bound]
-        for consumer in () if self.non_destructive else self.holders():
-            found += [m for m in consumer.unacked.values() if m.id < bound]
+        for deliveries in () if self.non_destructive else self.deliveries():
+            found += [m for m in deliveries.values() if m.id < bound]
         return found
 
     def between(self, after: int, below: int, most: int) -> list[Message]:

@@ -11,11 +11,13 @@ room before anything changes, and may free a segment for later ones.  Messages w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 from broker.engine.model.message import Message, MessageHeader
 from broker.engine.queues.consumer import Consumer, Reservation
 from broker.engine.queues.queue import Queue
+from broker.engine.queues.settling import ACKNOWLEDGED, is_long, settle_in_steps
 from broker.engine.queues.state import State
 from store import record
 from store.errors import JournalFull
@@ -130,7 +132,11 @@ def settle_acknowledged(state: State) -> None:
     acknowledged, state.acknowledged = state.acknowledged, {}
     for consumer, messages in acknowledged.items():
         consumer.settled += len(messages)
-        consume(state, consumer, messages)
+        if is_long(state, messages, ACKNOWLEDGED) and not consumer.queue.non_destructive:
+            settle, transport = partial(consume, state, consumer), consumer.sink.transport
+            settle_in_steps(state, consumer.queue, messages, settle, ACKNOWLEDGED, transport)
+        else:
+            consume(state, consumer, messages)
 
 
 def consume(state: State, consumer: Consumer, messages: list[Message]) -> None:

@@ -92,6 +92,40 @@ class Work:
     waiters: dict[Waiter, None] = field(default_factory=dict)
 
 
+class Unfinished:
+    """The connections that have settled more deliveries than a tick allows, and who waits for that (`settling`)."""
+
+    __slots__ = ("_waiters", "_works")
+
+    def __init__(self) -> None:
+        self._works: dict[object, int] = {}  # how many, by connection
+        self._waiters: dict[object, dict[Waiter, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._works)
+
+    def begin(self, transport: object) -> None:
+        """Note some work of a connection; None: nobody waits for it."""
+        if transport is not None:
+            self._works[transport] = self._works.get(transport, 0) + 1
+
+    def end(self, transport: object) -> dict[Waiter, None]:
+        """Note its end; returns those to be told once that is durable."""
+        left = self._works.pop(transport, 1) - 1
+        if not left:
+            return self._waiters.pop(transport, {})
+        self._works[transport] = left
+        return {}
+
+    def postpone(self, waiter: Waiter) -> bool:
+        """Whether a waiter's connection has unfinished work; it is told later then."""
+        transport = waiter.transport
+        if transport is None or transport not in self._works:
+            return False
+        self._waiters.setdefault(transport, {})[waiter] = None
+        return True
+
+
 def _raise(transport: object, error: BaseException) -> None:
     """Raise: without connections (tests, tools) there is none to blame."""
     raise error
@@ -151,6 +185,7 @@ class State:
     waiting: deque[Work] = field(default_factory=deque)
     #: Messages settled as consumed but not yet removed.
     acknowledged: dict[Consumer, list[Message]] = field(default_factory=dict)
+    unfinished: Unfinished = field(default_factory=Unfinished)
     #: The budget of the tick, and the work that continues in the next.
     steps: Steps = field(init=False)
     #: Queues to serve in this tick, and those with more to deliver in the next.

@@ -30,6 +30,9 @@ BUDGET: Final = 10_000
 BUDGET_MIN: Final = 2_000
 
 
+#: How many messages of long work are treated together at most, whatever the work says.
+TOGETHER_MAX: Final = 8_192
+
 #: Small costs are only counted until they have reached this: to measure takes half a microsecond.
 _MEASURED_AFTER: Final = 250
 
@@ -42,15 +45,17 @@ class Steps:
     """The budget of the tick, and the work that continues in the next one.
 
     `cpu` returns the CPU time that the thread has used, in microseconds; constant: costs are only counted.
-    `budget` and `budget_min`, in microseconds, are what the next ticks have, all in all and at least.
+    `budget` and `budget_min`, in microseconds, are what the next ticks have, all in all and at least; `together_max`:
+    how many messages are treated together at most.
     """
 
-    __slots__ = ("_cpu", "_end", "_lines", "_next", "budget", "budget_min", "left")
+    __slots__ = ("_cpu", "_end", "_lines", "_next", "budget", "budget_min", "left", "together_max")
 
     def __init__(self, cpu: Callable[[], int] = _unmeasured) -> None:
         self._cpu = cpu
         self.budget = BUDGET
         self.budget_min = BUDGET_MIN
+        self.together_max = TOGETHER_MAX
         self._lines: dict[Hashable, deque[tuple[LongWork, object]]] = {}  # by owner, with the connections to blame
         self._grant(self.budget)
 
@@ -89,6 +94,10 @@ class Steps:
         self.left = min(self.left, self._end - self._cpu())
         self._next = self.left - _MEASURED_AFTER
         return self.left
+
+    def at_most(self, together: int) -> int:
+        """How many messages may be treated together by work that would treat so many."""
+        return min(together, self.together_max)
 
     def begin(self, owner: Hashable, work: LongWork, transport: object = None) -> None:
         """Begin some work: now, as far as the budget goes, unless the same owner has unfinished work.

@@ -238,6 +238,8 @@ def unbind(state: State, queue: Queue) -> None:
 def delete_queue(state: State, queue: Queue) -> None:
     """Delete a queue: remove its messages by name (deleted) and close its consumers.  No effect if it is deleted.
 
+    Many messages leave in steps, after their queue.
+
     A client that loses its consumer may disconnect, and that deletes its other queues: another one of those that are
     being deleted may be among them.  Raises AlreadyInUse if the queue is the broker's own.
     """
@@ -245,8 +247,16 @@ def delete_queue(state: State, queue: Queue) -> None:
         return
     state.mark = NO_WAY_BACK
     settle_acknowledged(state)
-    consumers = clearing.empty_and_detach(state, queue)
-    unbind(state, queue)
+    many = queue.message_count > state.steps.at_most(clearing.REMOVED_TOGETHER)
+    consumers, messages = clearing.detach_all(state, queue)
+    work = clearing.empty(state, queue, messages)
+    if many:
+        unbind(state, queue)
+        state.steps.begin(("deleted", queue), work)
+    else:
+        for _ in work:
+            pass
+        unbind(state, queue)
     for consumer in consumers:
         state.notify_closed(consumer, f"queue {queue.name} was deleted")
 

@@ -36,6 +36,15 @@ def apply(
     still has them.
     """
     consumers = engine.consumers
+    if tx is None and isinstance(outcome, Released):
+        consumers.return_run(consumer, ids, redelivery.RELEASED)
+        return
+    if tx is None and isinstance(outcome, Rejected) and not consumer.forwards:
+        consumers.reject_run(consumer, ids, "" if outcome.error is None else str(outcome.error))
+        return
+    if tx is None and isinstance(outcome, Modified) and not outcome.message_annotations:
+        consumers.return_run(consumer, ids, _modified(outcome))
+        return
     for id in ids:
         if id not in consumer.unacked:
             continue
@@ -62,10 +71,10 @@ def _reject(
 def _modify(
     engine: Engine, consumer: Consumer, id: int, outcome: Modified, tx: Transaction | None, *, kept: bool
 ) -> None:
-    failed = bool(outcome.delivery_failed)
-    how = replace(
-        redelivery.rejected("modified as failed") if failed else redelivery.RELEASED,
-        excluded=bool(outcome.undeliverable_here),
-        notes=notes_of(consumer.unacked[id], outcome.message_annotations or {}),
-    )
+    how = replace(_modified(outcome), notes=notes_of(consumer.unacked[id], outcome.message_annotations or {}))
     engine.consumers.give_back(consumer, id, how, tx, kept=kept)
+
+
+def _modified(outcome: Modified) -> redelivery.DeliveryOutcome:
+    how = redelivery.rejected("modified as failed") if outcome.delivery_failed else redelivery.RELEASED
+    return replace(how, excluded=bool(outcome.undeliverable_here))

@@ -208,7 +208,8 @@ class InFlight:
         else:
             self.give_up(state, sent)
         if outcome is Outcome.RETURNED:
-            self._engine.consumers.return_run(consumer, sent.values())
+            ids = [message.id for message in sent.values()]
+            self._engine.consumers.return_run(consumer, ids, redelivery.INTERRUPTED)
         elif outcome is Outcome.CONSUMED:
             held = [message.id for message in sent.values() if message.id in consumer.unacked]
             self._engine.consumers.acknowledge_run(consumer, held)

@@ -10,6 +10,7 @@ from pathlib import Path
 from broker.config import Config
 from broker.daemon.tick_driver import TickDriver
 from broker.daemon.wiring import assemble, recover, this_machine
+from broker.engine.queues.steps import BUDGET, LongWork
 from store.writer import WriterThread
 
 
@@ -77,6 +78,29 @@ def test_clients_wait_while_the_database_is_silent(tmp_path: Path) -> None:
             life.driver.stall(stalled)
         assert life.congested == [True, False]
         assert life.events[-2:] == ["replication.stalled", "replication.goes_on"]
+        await life.end()
+
+    asyncio.run(main())
+
+
+def test_a_clean_stop_completes_what_goes_on_in_steps(tmp_path: Path) -> None:
+    """What a connection held that ends at the stop comes back marked as redelivered."""
+
+    async def main() -> None:
+        life = Life(tmp_path)
+        await life.driver.drain()
+        done: list[int] = []
+
+        def work() -> LongWork:
+            for number in range(5):
+                done.append(number)
+                yield BUDGET
+
+        life.broker.tick.enter()
+        life.broker.engine.ticks.begin_work("work", work(), None)
+        assert done == [0]
+        await life.driver.complete()
+        assert done == [*range(5)]
         await life.end()
 
     asyncio.run(main())

@@ -16,6 +16,7 @@ from broker.engine.moves.transfer import MessageRange, MoveResult
 from broker.engine.publish.send import Send
 from broker.engine.queues.consumer import AckMode, Consumer
 from broker.engine.queues.queue import Queue
+from broker.engine.queues.steps import TOGETHER_MAX
 from broker.engine.routing import alter, destinations
 from store.record import RecordType
 from store.segment import SEGMENT_HEADER_BYTES, decode_header, scan
@@ -125,10 +126,10 @@ class Bench:
         """Begin a tick, in which verbs may be called; `run` ends it."""
         return self.broker.enter()
 
-    def limit_ticks(self, budget: int, *, least: int) -> None:
-        """Give each tick less, in microseconds (`Steps`)."""
+    def limit_ticks(self, budget: int, *, least: int, together: int = TOGETHER_MAX) -> None:
+        """Give each tick less, in microseconds, and let fewer messages be treated together (`Steps`)."""
         steps = self.engine._state.steps
-        steps.budget, steps.budget_min = budget, least
+        steps.budget, steps.budget_min, steps.together_max = budget, least, together
 
     def run(self) -> None:
         """End the tick and all that follow from it."""

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
+from broker.engine.delivery import redelivery
 from broker.engine.delivery.dispatch import DELIVER_COST, SERVE_COST
-from broker.engine.delivery.redelivery import DUE_COST, DUE_TOGETHER
+from broker.engine.delivery.redelivery import DUE_COST, DUE_TOGETHER, DeliveryOutcome
 from broker.engine.model.task import TaskKind, TaskRequest
 from broker.engine.moves.expiry import END_COST, EXPIRED_TOGETHER
 from broker.engine.moves.move import MOVE_COST
-from tests.broker.engine.engine_harness import Bench, Taker
+from broker.engine.queues.consumer import AckMode
+from store.record import RemovalReason
+from tests.broker.engine.engine_harness import Bench, Taker, Waiting
+from tests.simulation.world import accounts, check_counters, journal_directory, reasons
+from tests.support.bodies import body_of
+
+
+class Connection:
+    """A connection, by identity."""
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -70,3 +81,231 @@ def test_the_steps_of_tasks_share_a_tick(bench: Bench) -> None:
     after = [bench.queue(f"q{n}").ready for n in range(3)]
     assert sum([before - now for before, now in zip(sizes, after, strict=True)]) == bench.engine.limits.move_step_max
     bench.run()
+
+
+@pytest.fixture
+def small_steps(bench: Bench) -> None:
+    """Runs of two, and a budget of three runs a tick."""
+    bench.limit_ticks(12, least=12, together=2)
+
+
+BODIES = [b"%d" % number for number in range(20)]
+
+
+def ticks(bench: Bench) -> Iterator[None]:
+    """Each tick until nothing goes on in steps, checked."""
+    while bench.engine.ticks.is_working:
+        check_counters(bench.broker)
+        yield
+        bench.engine.ticks.end()
+        bench.engine.ticks.begin()
+
+
+def held(bench: Bench) -> Taker:
+    """A consumer that has all messages."""
+    bench.sent("a", *BODIES)
+    taker = bench.take("a", window=20, counted=True)
+    bench.run()
+    assert len(taker.taken) == len(BODIES)
+    return taker
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize("how", [redelivery.DISCONNECTED, redelivery.LOST, redelivery.CLOSED])
+def test_many_deliveries_come_back_in_steps_and_before_younger_ones(bench: Bench, how: DeliveryOutcome) -> None:
+    first = held(bench)
+    bench.sent("a", b"younger")
+    queue, states = bench.queue("a"), list[tuple[int, int]]()
+    second = bench.attach(Taker(), "a", window=-1)
+    bench.enter().consumers.close(first.consumer, how)
+    assert len(bench.messages("a")) == 21
+    for _ in ticks(bench):
+        states.append((queue.ready, len(second.taken)))
+    assert len(states) >= 3
+    assert {taken for _, taken in states} == {0}
+    assert [ready for ready, _ in states] == sorted({ready for ready, _ in states}), "more each tick"
+    bench.run()
+    assert second.take() == [*BODIES, b"younger"]
+    failed = {b"%d" % n: int(how.failed < 0 or n < how.failed) for n in range(20)}
+    assert {body_of(m): queue.delivery_count(m.id) for m in bench.messages("a")} == failed | {b"younger": 0}
+    bench.check()
+    assert bench.restart().bodies("a") == [*BODIES, b"younger"]
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_a_crash_while_deliveries_come_back_loses_none(bench: Bench) -> None:
+    first = held(bench)
+    bench.enter().consumers.close(first.consumer, redelivery.LOST)
+    next(ticks(bench))
+    bench.engine.ticks.end()
+    bench.broker.write()
+    assert bench.queue("a").returning
+    again = bench.restart()
+    assert again.bodies("a") == BODIES
+    counts = [again.queue("a").delivery_count(message.id) for message in again.messages("a")]
+    assert set(counts) == {0, 1}
+    again.check()
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_a_ring_keeps_the_youngest_of_many_that_come_back(bench: Bench) -> None:
+    bench.declare("a", ring_size=30)
+    first = held(bench)
+    bench.change("a", ring_size=5)
+    bench.close(first, redelivery.DISCONNECTED)
+    assert bench.bodies("a") == BODIES[-5:]
+    bench.check()
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize("ready", [True, False])
+def test_a_queue_that_keeps_nothing_purges_what_was_there_although_a_consumer_comes(bench: Bench, ready: bool) -> None:
+    bench.declare("a", purge_on_no_consumers=True)
+    first = bench.take("a", window=-1 if not ready else 1)
+    bench.sent("a", *BODIES)
+    bench.run()
+    assert len(first.taken) == (1 if ready else 20)
+    bench.enter().consumers.close(first.consumer, redelivery.DISCONNECTED)
+    assert bench.engine.ticks.is_working
+    second = bench.attach(Taker(), "a", window=-1)
+    bench.send("a", b"new")
+    bench.run()
+    assert second.take() == [b"new"]
+    assert bench.left("a") == {"purged": 20}
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_an_exclusive_consumer_waits_for_what_comes_back(bench: Bench) -> None:
+    bench.declare("a", exclusive=True)
+    first = held(bench)
+    second = bench.attach(Taker(), "a", window=-1)
+    bench.enter().consumers.close(first.consumer, redelivery.CLOSED)
+    bench.change("a", exclusive=False)
+    assert second.take() == BODIES
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_newer_values_replace_those_that_come_back(bench: Bench) -> None:
+    bench.declare("a", last_value_key="k")
+    bench.sent("a", *BODIES[:5], head=b"k:1\n")
+    for n, body in enumerate(BODIES):
+        bench.sent("a", body, head=b"k:%d\n" % (n + 10))
+    first = bench.take("a", window=-1)
+    bench.run()
+    bench.enter().consumers.close(first.consumer, redelivery.CLOSED)
+    assert bench.engine.ticks.is_working
+    for n in range(10):
+        bench.send("a", b"new%d" % n, head=b"k:%d\n" % (n + 10))
+    bench.run()
+    assert sorted(bench.bodies("a")) == sorted([BODIES[4], *[b"new%d" % n for n in range(10)], *BODIES[10:]])
+    bench.check()
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_a_queue_may_be_deleted_while_deliveries_come_back(bench: Bench) -> None:
+    first = held(bench)
+    bench.enter().consumers.close(first.consumer, redelivery.DISCONNECTED)
+    assert bench.queue("a").returning
+    bench.engine.delete_queue(bench.queue("a"))
+    bench.run()
+    bench.check()
+    assert (bench.engine.usage.messages, bench.engine.usage.bytes) == (0, 0)
+    bench.sent("a", b"again")
+    assert bench.restart().bodies("a") == [b"again"]
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize("verb", ["acknowledge", "reject", "give_back", "roll back"])
+def test_a_confirmation_waits_for_all_steps_and_those_of_others_do_not(bench: Bench, verb: str) -> None:
+    class Connected(Taker):
+        transport = Connection()  # type: ignore[assignment]  # the others have none
+
+    class Asking(Waiting):
+        transport = Connected.transport  # type: ignore[assignment]
+
+    bench.sent("a", *BODIES)
+    taker = bench.attach(Connected(), "a", window=-1, ack_mode=AckMode.CUMULATIVE)
+    bench.run()
+    consumers, last = bench.enter().consumers, taker.taken[-1].id
+    if verb == "acknowledge":
+        consumers.acknowledge(taker.consumer, last)
+    elif verb == "reject":
+        consumers.reject(taker.consumer, last)
+    elif verb == "give_back":
+        consumers.give_back(taker.consumer, last, redelivery.RELEASED)
+    else:
+        tx = bench.begin()
+        consumers.acknowledge(taker.consumer, last, tx)
+        bench.engine.transactions.rollback(tx)
+    asking, other = Asking(), Waiting()
+    number = bench.engine.ticks.confirmation(asking)
+    assert number
+    waits = bench.engine.ticks.confirmation(other) > 0
+    assert waits or verb == "give_back", "nothing was recorded"
+    while bench.queue("a").leaving:
+        assert not asking.told
+        bench.engine.ticks.end()
+        bench.broker.write()
+        for waiter, said in bench.engine.ticks.take_confirmed().items():
+            waiter.durable(said)
+        bench.engine.ticks.begin()
+    assert bool(other.told) is waits
+    bench.run()
+    assert asking.told[-1] >= number
+    if verb == "acknowledge":
+        assert bench.left("a") == {"consumed": 20}
+    if verb == "reject":
+        assert bench.left("a") == {"dead-lettered": 20}
+        assert bench.bodies("DLQ") == BODIES
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize("wait", ["ready", "scheduled", "delivering"])
+def test_a_queue_with_many_messages_is_gone_before_them(bench: Bench, wait: str) -> None:
+    more = {"scheduled": bench.broker.now + 50} if wait == "scheduled" else {"expiration": bench.broker.now + 50}
+    bench.sent("a", *BODIES, **more)
+    if wait == "delivering":
+        bench.take("a", window=-1)
+    bench.sent("a", *BODIES)
+    bench.enter().delete_queue(bench.queue("a"))
+    assert "a" not in bench.engine.queues
+    assert bench.engine.usage.messages
+    bench.send("a", b"another")
+    bench.broker.now += 100  # they are due, or expire, while they leave
+    bench.run()
+    assert bench.engine.usage.messages == 1
+    assert bench.bodies("a") == [b"another"]
+    assert not bench.messages("ExpiryQueue")
+    left = [account for account in accounts(bench.broker.files, journal_directory(bench.broker.config)).values()]
+    assert [reasons(account) for account in left if account.deleted] == [{RemovalReason.DELETED: 40}]
+    bench.check()
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_after_a_crash_nothing_of_a_deleted_queue_is_there(bench: Bench) -> None:
+    bench.sent("a", *BODIES)
+    bench.enter().delete_queue(bench.queue("a"))
+    bench.engine.ticks.end()
+    bench.broker.write()
+    assert bench.engine.ticks.is_working
+    again = bench.restart()
+    assert "a" not in again.engine.queues
+    assert again.engine.usage.messages == 0
+    again.check()
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_a_step_that_fails_ends_the_process(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its deliveries are nobody's, and the queue would wait for them for ever."""
+    first = held(bench)
+    bench.enter().consumers.close(first.consumer, redelivery.CLOSED)
+
+    def fail(*_: object) -> None:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(redelivery, "_return", fail)
+    ended: list[BaseException] = []
+    monkeypatch.setattr(bench.broker.tick, "_fatal", ended.append)
+    with pytest.raises(ValueError, match="a bug"):
+        bench.run()
+    assert ended

@@ -58,8 +58,8 @@ def _in_memory(queue: Queue, chunk: Chunk, rows: Sequence[int]) -> list[Row]:
     """Those of the rows that left the tail whose messages are ready or in delivery now."""
     gone = {chunk.ids[row]: row for row in rows if not chunk.sizes[row]}
     found = {gone[message.id]: message for message in queue.backlog if message.id in gone}
-    for consumer in queue.holders():
-        found |= {gone[id]: message for id, message in consumer.unacked.items() if id in gone}
+    for deliveries in queue.deliveries():
+        found |= {gone[id]: message for id, message in deliveries.items() if id in gone}
     return list(found.items())
 
 
@@ -223,8 +223,12 @@ def take(state: State, queue: Queue, message: Message) -> bool:
     return True
 
 
-def clear(state: State, queue: Queue, reason: RemovalReason, most: int | None = None, *, deleting: bool = False) -> int:
-    """Remove all messages in the tail, or about `most` in whole chunks, by name, unread; returns how many.
+def clear(
+    state: State, queue: Queue, reason: RemovalReason, most: int, *, deleting: bool = False, below: int | None = None
+) -> int:
+    """Remove about `most` messages in the tail in whole chunks, by name, unread; returns how many.
+
+    `below`: only chunks whose messages all have lower ids than this one.
 
     Those for whose removals the journal has no room stay; if their queue is being deleted (`deleting`), they leave with
     it.
@@ -233,10 +237,12 @@ def clear(state: State, queue: Queue, reason: RemovalReason, most: int | None = 
     if tail is None:
         return 0
     before = tail.messages + tail.scheduled
-    left = before if most is None else most
+    left = most
     for chunk in [*tail.chunks(), *tail.damaged, *tail.scheduled_chunks()]:
         if left <= 0:
             break
+        if below is not None and chunk.youngest >= below:
+            continue
         left -= chunk.count
         for rows in in_steps(state, queue, chunk.rows(), chunk.removal_bytes):
             clear_rows(state, queue, chunk, list(rows), reason)

@@ -65,7 +65,7 @@ class Kind:
         queue = self._queue
         state.dirty[queue] = None
         if self._keeps_nothing:
-            self._purge(state, messages)
+            self.purge(state, messages)
             return []
         if self.values is not None:
             messages = self._replace_by(state, messages)
@@ -99,7 +99,7 @@ class Kind:
     def returned(self, state: State, messages: list[Message]) -> list[Message]:
         """Handle returned deliveries; returns those that stay, for redelivery."""
         if self._keeps_nothing:
-            self._purge(state, messages)
+            self.purge(state, messages)
             return []
         values = self.values
         if values is None:
@@ -168,8 +168,8 @@ class Kind:
         values, queue = self.values, self._queue
         assert values is not None
         away = {message.id: message for message in in_flight}
-        for holder in queue.holders():
-            away |= holder.unacked
+        for deliveries in queue.deliveries():
+            away |= deliveries
         present = [*queue.backlog, *away.values()]
         present += [m for due, m in queue.scheduled.values() if due != m.header.scheduled]  # waiting for redelivery
         present.sort(key=lambda message: message.id)
@@ -198,7 +198,8 @@ class Kind:
             self._queue.counters.evicted += len(messages)
             remove(state, self._queue, messages, RemovalReason.EVICTED)
 
-    def _purge(self, state: State, messages: list[Message]) -> None:
+    def purge(self, state: State, messages: list[Message]) -> None:
+        """Remove messages, taken out of their container, that the queue does not keep without consumers."""
         self._queue.counters.purged += len(messages)
         remove(state, self._queue, messages, RemovalReason.PURGED)
 
