@@ -20,6 +20,7 @@ from typing import Any, Final
 import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
@@ -30,6 +31,7 @@ from broker.management.limits import RESERVED_MAX, Limits
 from broker.management.ports import Broker
 from broker.management.problems import problem
 from broker.management.shared import Shared
+from broker.management.turns import PART_BYTES, Turns
 from broker.net.acceptor import ListeningSockets
 from broker.net.admission import ConnectionSlots, Slot
 from broker.net.handshake import name_and_origin, shake
@@ -50,6 +52,9 @@ FIRST_REQUEST_SECONDS_MAX: Final = 2
 #: The beginning of calls that nobody may make without a login, and the open ones among them.
 _CALLS: Final = b"/api/v1/"
 _OPEN: Final = (b"/api/v1/docs", b"/api/v1/openapi.json")
+
+#: What ends a request's line and headers.
+_HEAD_END: Final = b"\r\n\r\n"
 
 #: Bytes of a refused call's body that are read, so that its client gets the answer: as many as any but a replay has.
 _DISCARDED_MAX: Final = 2 << 20
@@ -179,7 +184,7 @@ def _call_of(data: bytes) -> _Call | None:
 
     That is left to the application.  A query may hold a secret.
     """
-    head, end, rest = data.partition(b"\r\n\r\n")
+    head, end, rest = data.partition(_HEAD_END)
     method, _, line = head.partition(b" ")
     if not end or not method.isalpha() or not line.startswith(_CALLS) or line.startswith(_OPEN):
         return None
@@ -207,6 +212,7 @@ class _Connection(H11Protocol):
     denied: Callable[[Peer, str, str], None]
     refused: Callable[[Slot], None]
     places: _Places
+    turns: Turns
     token: bytes
     seconds_max: float = REQUEST_SECONDS_MAX
     left: Callable[[Peer], None]
@@ -222,6 +228,8 @@ class _Connection(H11Protocol):
         self._discarded: int | None = None  # bytes to come of a refused call; None: no call has been refused here
         self._answering = 0  # checks in a row that found the broker answering
         self._check: asyncio.TimerHandle | None = None
+        self._unparsed = bytearray()
+        self._held = False  # the application takes no more of a body now, or has not answered yet
         self._peer = Peer("local")
         self._caller = Caller(self._peer)
 
@@ -242,6 +250,7 @@ class _Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.flow = FlowControl(_Holding(self))  # type: ignore[arg-type]  # it uses two methods
         if self.client is not None:
             host, port = self.client
             subject = subject_of(transport.get_extra_info("peercert"))
@@ -265,12 +274,47 @@ class _Connection(H11Protocol):
             return
         protocol = "" if self._spoken_to else spoken(data[:FIRST_BYTES])
         self._spoken_to = True
-        if self._is_idle and not self._peer.subject and (call := _call_of(data)) and self._refuse(data, call):
+        idle = self._is_idle and not self._unparsed
+        if idle and not self._peer.subject and (call := _call_of(data)) and self._refuse(data, call):
             return
-        super().data_received(data)
+        self._unparsed += data
         if found := advice(protocol, _SERVED):
+            self.parse_part()
             self.foreign(self._peer, protocol, found)
             self.transport.close()
+            return
+        if len(self._unparsed) > PART_BYTES and not self.transport.is_closing():
+            self.transport.pause_reading()
+        if not self._held:
+            self.turns.enter(self)
+
+    def parse_part(self) -> bool:
+        """Parse some of what was read; returns whether more of it can be parsed now."""
+        size = PART_BYTES
+        if self._is_idle:  # h11 limits the bytes of a head of which only a part is there
+            size = max(size, self._unparsed.find(_HEAD_END) + len(_HEAD_END))
+        part = bytes(self._unparsed[:size])
+        del self._unparsed[:size]
+        super().data_received(part)
+        if self.transport.is_closing():
+            self._unparsed.clear()
+        elif not (self._unparsed or self._held):
+            self.transport.resume_reading()
+        return bool(self._unparsed) and not self._held
+
+    def hold(self) -> None:
+        """Read and parse no more until `go_on`."""
+        self._held = True
+        if not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def go_on(self) -> None:
+        """Parse what was read meanwhile, and read on."""
+        self._held = False
+        if self._unparsed:
+            self.turns.enter(self)
+        elif not self.transport.is_closing():
+            self.transport.resume_reading()
 
     def _refuse(self, data: bytes, call: _Call) -> bool:
         """Refuse a call that lacks a login or has a wrong token, without the application; whether it is such a call."""
@@ -299,6 +343,7 @@ class _Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._check is not None:
             self._check.cancel()
+        self.turns.leave(self)
         self.places.release(self)
         self.left(self._peer)
         super().connection_lost(exc)
@@ -328,6 +373,14 @@ class _Connection(H11Protocol):
             return
         self._completed = False
         self._check = self.loop.call_later(self.seconds_max, self._check_progress)
+
+
+class _Holding:
+    """What uvicorn takes for the transport when it asks for a pause, or for the end of one."""
+
+    def __init__(self, connection: _Connection) -> None:
+        self.pause_reading = connection.hold
+        self.resume_reading = connection.go_on
 
 
 class HttpServer:
@@ -375,6 +428,7 @@ class HttpServer:
             "refused": staticmethod(self._on_refused),
             "left": staticmethod(self._left),
             "places": self._places,
+            "turns": Turns(),
             "seconds_max": request_seconds_max,
             "token": self._token,
         }

@@ -26,6 +26,7 @@ from broker.management.limits import RESERVED_MAX
 from broker.management.limits import Limits as CallLimits
 from broker.management.resources.addresses import SEND_BYTES_MAX
 from broker.management.resources.tasks import BODY_BYTES_MAX as TASK_BYTES_MAX
+from broker.management.turns import PART_BYTES
 from broker.net import handshake
 from broker.net.tls import TlsSettings, make_context
 from tests.broker.management.harness import TOKEN, Client, TestBroker, listening
@@ -152,6 +153,33 @@ async def test_a_large_body_is_refused_before_it_is_sent(client: Client, call: s
 async def test_a_body_of_unknown_length_is_refused(client: Client) -> None:
     answer = await client.raw(b"GET /livez HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: chunked\r\n\r\n")
     assert answer.split()[1] == b"411"
+
+
+async def test_a_read_full_of_small_chunks_is_parsed_in_parts(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until it is refused: parsed at once, they take 150 ms, and anybody may send them."""
+    parts: list[int] = []
+    parse = H11Protocol.data_received
+
+    def noted(connection: H11Protocol, data: bytes) -> None:
+        parts.append(len(data))
+        parse(connection, data)
+
+    monkeypatch.setattr(H11Protocol, "data_received", noted)
+    head = b"POST /login HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: chunked\r\n\r\n"
+    reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
+    writer.write(head + b"1\r\na\r\n" * 40_000)
+    assert (await reader.readline()).split()[1] == b"411"
+    assert max(parts) == PART_BYTES
+    assert sum(parts) <= 3 * PART_BYTES
+    writer.close()
+
+
+async def test_requests_in_one_read_are_answered_in_order(client: Client) -> None:
+    request = b"GET /%s HTTP/1.1\r\nHost: b\r\nX-Padding: " + b"x" * 3_000 + b"\r\n%s\r\n"
+    sent = [request % (b"livez", b"")] * 9 + [request % (b"readyz", b"Connection: close\r\n")]
+    answers = (await client.raw(b"".join(sent))).split(b"HTTP/1.1 ")[1:]
+    assert [answer[:3] for answer in answers] == [b"200"] * 10
+    assert [b"ready" in answer for answer in answers] == [False] * 9 + [True]
 
 
 @pytest.mark.parametrize(
