@@ -76,12 +76,20 @@ REASONS: Final = tuple(reason.word for reason in DeadLetterReason)
 
 DEATHS: Final = "dead letters"
 
+#: What is noted of a death on a link to another broker: the column, and the JSON path in the annotations.
+LINK_NOTES: Final = {
+    "link": "$._AMQ_DL_LINK",
+    "remote broker": "$._AMQ_DL_REMOTE_BROKER",
+    "remote address": "$._AMQ_DL_REMOTE_ADDRESS",
+}
+
 _GROUPINGS: Final = {
     "all": (),
     "places": ("address", "queue"),
     "reasons": ("reason",),
     "senders": ("user",),
     "consumers": ("client", "remote"),
+    "links": tuple(LINK_NOTES),
     "hours": ("hour",),
     "attempts": ("deliveries",),
     "durations": ("band",),
@@ -127,14 +135,15 @@ def _deaths(journal: Journal, read: DataFrame, covered: Coverage) -> DataFrame:
     columns = ("message_id", "origin_message_id", "queue_ids", "annotations", "segment")
     first_id = F.get_json_object("annotations", _FIRST_ID).try_cast("bigint")
     messages = journal.records(("message",), columns, not_null=("origin_message_id",))
-    with_origins = messages.withColumn("first", first_id).withColumn("origin_queue", origin_queue())
+    linked = {name: F.get_json_object("annotations", path) for name, path in LINK_NOTES.items()}
+    with_origins = messages.withColumns({"first": first_id, "origin_queue": origin_queue(), **linked})
     moved = journal.keep(_connected(journal, with_origins.drop("annotations"), journal.unclear(covered)))
     removed = journal.records(("removed",), ("message_id", "queue_id", "position", "reason"))
     gone = read.where(F.col("record_type") == "queue-deleted")
     known = journal.keep(outcomes(moved, removed, gone))
     replayed = replay_outcomes(journal, known.where(F.col("outcome") == MOVED), moved, known)
     roots = moved.select("message_id", "first")
-    origins = moved.select(F.col("message_id").alias("new_message_id"), "origin_queue")
+    origins = moved.select(F.col("message_id").alias("new_message_id"), "origin_queue", *LINK_NOTES)
     deaths = journal.addressed(read.where(F.col("record_type") == "dead-lettered")).select(*_COLUMNS)
     return (
         deaths.join(known.withColumnRenamed("message_id", "new_message_id"), "new_message_id", "left")
@@ -190,6 +199,7 @@ def _result(journal: Journal, deaths: DataFrame, coverage: Coverage) -> Result:
         _counted(found["reasons"], "reasons", "Reasons"),
         _counted(found["senders"], "senders", "Senders", note="Empty: the sender was not logged in."),
         _counted(found["consumers"], "consumers", "Last consumers", note="Empty: no consumer had the message."),
+        _links(found["links"]),
         _hours(found["hours"]),
         _attempts(found["attempts"]),
         _durations(found["durations"]),
@@ -265,6 +275,7 @@ def _oldest(deaths: DataFrame, top: int, coverage: Coverage) -> Section:
         "address",
         "queue",
         "reason",
+        *LINK_NOTES,
         "attempts",
         F.col("time").alias("died"),
         F.round((F.lit(coverage.last_time) - F.unix_millis("time")) / 1000, 3).alias("age (s)"),
@@ -280,6 +291,12 @@ def _counted(found: Groups, name: str, title: str, *, note: str = "") -> Section
     table = found.table.select([*by, DEATHS, "first death", "last death"])
     chart = Chart(by[0], (DEATHS,), title)
     return section(name, title, table, beyond=found.beyond, note=note, chart=chart)
+
+
+def _links(found: Groups) -> Section:
+    """Deaths on links, by the address at the other broker; a killed message has no record of where."""
+    table = found.table.filter(pc.field("link").is_valid())
+    return _counted(Groups(table, found.beyond), "links", "On links to other brokers")
 
 
 def _hours(found: Groups) -> Section:

@@ -27,7 +27,8 @@ from tests.simulation.world import journal_directory, small
 from tests.spark_jobs.audits.journals import SMALL_SEGMENT_BYTES, dump
 from tests.spark_jobs.audits.results import counted, ms, nearest_rank, rows
 from tests.support import books as oracle
-from tests.support.sim_broker import SimBroker
+from tests.support.sim_broker import SimBroker, configured
+from tests.support.sim_links import SimLinks, linked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -215,6 +216,26 @@ def test_what_no_queue_took_died_too(spark: SparkSession, tmp_path: Path) -> Non
         ("desk.reader", "stored on news"),
         ("DLQ", "left: moved"),
     ]
+
+
+def test_what_died_on_a_link_has_its_name_and_the_place_there(spark: SparkSession, tmp_path: Path) -> None:
+    routes = {"orders": {"queue": "orders.out", "address": "orders"}}
+    here = SimBroker(linked(sections={"journal": small().journal}, send=routes))
+    there = SimBroker(configured({"match": "orders", "max-size-bytes": 1, "address-full-policy": "FAIL"}))
+    links = SimLinks(here, {"b": there})
+    client = here.connect()
+    for n in range(3):
+        client.confirmed("/queue/orders.out", b"%d" % n)
+    links.run()
+    client.drop()
+    here.shut_down()
+    dump(here.files, journal_directory(here.config), tmp_path / "journal")
+    result = dead_letters(spark, take([str(tmp_path)]), Options())
+    place = {"link": "b", "remote broker": there.config.broker.name, "remote address": "orders"}
+    (row,) = rows(result, "links")
+    assert row[DEATHS] == 2
+    assert [{name: each[name] for name in place} for each in [row, *rows(result, "oldest")]] == [place] * 3
+    assert counted(result, "reasons", "reason", DEATHS) == {"queue-full": 2}
 
 
 def test_what_died_or_expired_on_a_non_durable_queue_is_counted_too(spark: SparkSession, tmp_path: Path) -> None:
