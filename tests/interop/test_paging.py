@@ -55,3 +55,43 @@ def test_a_paged_queue_outlives_a_kill(tmp_path: Path) -> None:
                 assert text_of(receiver.receive()) == text
                 receiver.accept()
         assert broker.queue("q")["messages"] == 0
+
+
+SCHEDULED: Final = 20_000
+
+SMALL: Final = """
+[[address-settings]]
+match = "q"
+address-full-policy = "PAGE"
+max-size-bytes = 200_000
+max-read-page-bytes = 100_000
+default-queue-routing-type = "ANYCAST"
+"""
+
+#: What is read at once stays together, in memory or on disk: a megabyte would be four times as much as a read.
+READ: Final = 256 << 10
+
+
+def test_scheduled_messages_wait_on_disk_over_a_kill(tmp_path: Path) -> None:
+    """A client that schedules is not stopped, however many they are: so they must not stay in memory."""
+    later, soon = {"persistent": "true", "AMQ_SCHEDULED_DELAY": "3600000"}, {"AMQ_SCHEDULED_DELAY": "1"}
+    with running(tmp_path, SMALL) as broker:
+        with connected(broker.port) as client:
+            for n in range(SCHEDULED):
+                if n % 4_000 == 3_999:
+                    client.put("/queue/q", "x" * 1000, later)
+                    assert broker.get("status")["memory_bytes"] <= 200_000 + READ
+                else:
+                    client.send("/queue/q", "x" * 1000, later)
+        assert (broker.queue("q")["scheduled"], broker.queue("q")["messages"]) == (SCHEDULED, SCHEDULED)
+        broker.restart()
+        assert broker.get("status")["memory_bytes"] <= 200_000 + READ
+        assert broker.queue("q")["scheduled"] == SCHEDULED
+        with connected(broker.port) as client:
+            client.subscribe("/queue/q", "client-individual", {"consumer-window-size": "20000"})
+            client.put("/queue/q", "soon", {"persistent": "true", **soon})
+            message = client.take()
+            assert message.text == "soon", "what is due goes out, whatever waits"
+            client.ack(message)
+            client.leave()
+        assert broker.queue("q")["scheduled"] == SCHEDULED
