@@ -19,7 +19,7 @@ from tests.simulation.random_work import PAGING
 from tests.simulation.world import check_accounts, everything, held, small
 from tests.support.sim_broker import SimBroker, SimClient
 from tests.support.sim_database import SimDatabase
-from tests.support.sim_files import Crash, Fault, SimFiles
+from tests.support.sim_files import Crash, Fault, SimFiles, power_cuts
 from tests.support.stomp_client import ServerFrame
 
 _SETTINGS: Final[tuple[dict[str, object], ...]] = (
@@ -268,14 +268,8 @@ def rehearsed(settings: Config, shared: SimDatabase | None = None) -> tuple[SimF
 def moments(settings: Config) -> list[tuple[SimFiles, Oracle]]:
     """The disk, and what it must have, before each operation of the workload and at its end: one run for all."""
     files, oracle = SimFiles(1), Oracle()
-    found: list[tuple[SimFiles, Oracle]] = []
-
-    def note() -> None:
-        found.append((files.fork(1), oracle.copy()))
-
-    files.before_step = note
-    attempt(files, settings, oracle=oracle)
-    note()
+    with power_cuts(files, oracle.copy) as found:
+        attempt(files, settings, oracle=oracle)
     return found
 
 

@@ -11,7 +11,7 @@ from broker.engine.model.limits import Limits
 from store.errors import JournalError
 from tests.simulation.world import SCALE, check_accounts, everything, held, small
 from tests.support.sim_broker import SimBroker, SimClient
-from tests.support.sim_files import Crash, Fault, SimFiles
+from tests.support.sim_files import Fault, SimFiles, power_cuts
 
 STAYING = Counter({b"stays %d" % n: 1 for n in range(3)})
 CONFIG = small({"match": "failed", "redelivery-delay": 3_600_000}, segment_bytes=8 << 10)
@@ -56,16 +56,30 @@ def check(broker: SimBroker) -> None:
     check_accounts(broker)
 
 
-@pytest.mark.parametrize("fault", [Fault.CRASH, Fault.EIO])
 @pytest.mark.parametrize("disk", range(SCALE))
-def test_a_fault_at_every_operation(fault: Fault, disk: int) -> None:
+def test_the_power_goes_at_every_operation(disk: int) -> None:
+    files = SimFiles(disk)
+    broker, client = prepared(files)
+    with power_cuts(files, lambda: None) as moments:
+        churn(broker, client)
+    assert broker.engine.cleaner.messages >= ROUNDS
+    for at, (before, _) in enumerate(moments):
+        left = before.fork(disk * 1_000_003 + at)
+        left.crash()
+        again = SimBroker(CONFIG, files=left, seed=1)
+        check(again)
+        check(again.restart())
+
+
+@pytest.mark.parametrize("disk", range(SCALE))
+def test_the_disk_fails_at_every_operation(disk: int) -> None:
     at = 0
     while True:
         at += 1
         files = SimFiles(disk * 1_000_003 + at)
         broker, client = prepared(files)
-        files.plan(at, fault)
-        with suppress(Crash, JournalError):
+        files.plan(at, Fault.EIO)
+        with suppress(JournalError):
             churn(broker, client)
         if not files.faults:
             assert broker.engine.cleaner.messages >= ROUNDS

@@ -13,7 +13,7 @@ from broker.engine.moves.transfer import MessageRange
 from tests.simulation.crash_work import config, fail_at, moments, rehearsed, restarted
 from tests.simulation.world import SCALE, check_accounts, everything, held
 from tests.support.sim_broker import SimBroker
-from tests.support.sim_files import Crash, Fault, SimFiles
+from tests.support.sim_files import Crash, Fault, SimFiles, power_cuts
 
 #: Each operation is tried with so many disks that lose different things.
 DISKS: Final = 2 * SCALE
@@ -69,12 +69,12 @@ def test_crash_in_the_middle_of_a_retry(disk: int) -> None:
     for message in client.messages():
         client.nack(message, requeue="false")
     client.drop()
-    disks: list[SimFiles] = []
-    files.before_step = lambda: disks.append(files.fork(disk * 1_000_003 + len(disks)))
-    broker.enter().messages.retry(broker.engine.queue("DLQ"), MessageRange())
-    broker.run()
+    with power_cuts(files, lambda: None) as cuts:
+        broker.enter().messages.retry(broker.engine.queue("DLQ"), MessageRange())
+        broker.run()
     partly = 0
-    for left in disks:
+    for at, (before, _) in enumerate(cuts):
+        left = before.fork(disk * 1_000_003 + at)
         left.crash()
         again = SimBroker(config(), files=left, seed=1)
         check_accounts(again)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import suppress
 from random import Random
 from typing import Final
 
@@ -17,7 +16,7 @@ from tests.simulation.world import SCALE, check_accounts, check_counters, everyt
 from tests.support.bodies import body_of
 from tests.support.rules import sections
 from tests.support.sim_broker import START, SimBroker
-from tests.support.sim_files import Crash, Fault, SimFiles
+from tests.support.sim_files import SimFiles, power_cuts
 
 TRIPS: Final = 2
 
@@ -79,8 +78,7 @@ def work(broker: SimBroker, sent: set[bytes]) -> None:
     for number in range(4):
         for body, more in ((b"late %d" % number, {"expires": str(broker.now + 50)}), (b"bad %d" % number, {})):
             client.send("/queue/orders", body, persistent="true", receipt="r", **more)
-            if not client.take("RECEIPT"):
-                raise Crash
+            assert client.take("RECEIPT")
             sent.add(body)
     broker.advance(50)
     for _ in range(TRIPS + 1):
@@ -91,24 +89,19 @@ def work(broker: SimBroker, sent: set[bytes]) -> None:
 
 @pytest.mark.parametrize("disk", range(SCALE))
 def test_the_power_goes_at_every_operation(disk: int) -> None:
-    at = 0
-    while True:
-        at += 1
-        files = SimFiles(disk * 1_000_003 + at)
-        files.plan(at, Fault.CRASH)
-        sent: set[bytes] = set()
-        with suppress(Crash):
-            broker = SimBroker(config(), files=files)
-            work(broker, sent)
-        if not files.faults:
-            break
+    running = SimFiles(disk)
+    confirmed: set[bytes] = set()
+    with power_cuts(running, confirmed.copy) as moments:
+        work(SimBroker(config(), files=running), confirmed)
+    assert len(moments) > 40, "the power goes in the middle of it"
+    for at, (before, sent) in enumerate(moments):
+        files = before.fork(disk * 1_000_003 + at)
         files.crash()
         again = SimBroker(config(), files=files, seed=1, now=START + 10_000)
         sent |= {body_of(message) for message in messages(again)}  # the one that was under way
         check(again, sent)
         to_the_end(again, sent)
 
-    assert at > 40, "the power went in the middle of it"
     sent = set()
     broker = SimBroker(config())
     work(broker, sent)

@@ -8,6 +8,7 @@ faults says how it is after each step.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from typing import Final
@@ -19,14 +20,14 @@ from store.errors import JournalError
 from tests.broker.engine.engine_harness import Bench, EngineBroker
 from tests.simulation.session_work import State, Workload, config, state
 from tests.simulation.world import SCALE, check_accounts
-from tests.support.sim_files import Crash, Fault, SimFiles
+from tests.support.sim_files import Crash, Fault, SimFiles, power_cuts
 
 #: Each operation is tried with so many disks that lose different things.
 DISKS: Final = SCALE
 
 
-def attempt(files: SimFiles) -> int:
-    """The workload as far as it gets: how many steps were confirmed."""
+def attempt(files: SimFiles, told: Callable[[int], None] = lambda done: None) -> int:
+    """The workload as far as it gets: how many steps were confirmed; `told` of each."""
     done = 0
     with suppress(Crash, JournalError, EngineError):
         bench = Bench(running=EngineBroker(config(), files=files))
@@ -37,6 +38,7 @@ def attempt(files: SimFiles) -> int:
             if not bench.broker.confirms:
                 break
             done += 1
+            told(done)
     return done
 
 
@@ -80,11 +82,11 @@ def test_the_workload_does_what_it_is_for() -> None:
 
 @pytest.mark.parametrize("disk", range(DISKS))
 def test_crash_at_every_operation(disk: int) -> None:
-    for at in range(1, states()[0] + 1):
-        files = SimFiles(disk * 1_000_003 + at)
-        files.plan(at, Fault.CRASH)
-        done = attempt(files)
-        assert files.faults == 1
+    running, confirmed = SimFiles(1), [0]
+    with power_cuts(running, lambda: confirmed[-1]) as moments:
+        attempt(running, confirmed.append)
+    for at, (before, done) in enumerate(moments):
+        files = before.fork(disk * 1_000_003 + at)
         files.crash()
         check(files, done)
 

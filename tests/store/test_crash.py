@@ -6,7 +6,7 @@ import pytest
 
 from store.errors import JournalError
 from tests.store.workload import Oracle, Script, Station, reopened
-from tests.support.sim_files import Crash, Fault, SimFiles
+from tests.support.sim_files import Crash, Fault, SimFiles, power_cuts
 
 COMMITS = 60
 
@@ -27,16 +27,10 @@ def moments(seed: int) -> list[tuple[SimFiles, Oracle]]:
     """The disk, and what was noted, before each operation of a run and at its end: one run for all."""
     files = SimFiles(seed)
     station: Station | None = None
-    found: list[tuple[SimFiles, Oracle]] = []
-
-    def note() -> None:
-        found.append((files.fork(seed), station.oracle.copy() if station is not None else Oracle()))
-
-    files.before_step = note
-    station = Station(files)
-    Script(seed).run(station, COMMITS)
-    station.journal.close()
-    note()
+    with power_cuts(files, lambda: station.oracle.copy() if station is not None else Oracle()) as found:
+        station = Station(files)
+        Script(seed).run(station, COMMITS)
+        station.journal.close()
     return found
 
 

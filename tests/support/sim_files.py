@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from random import Random
-from typing import Final
+from typing import Final, TypeVar
 
 from store.errors import DirectoryLocked
 from store.segment import SEGMENT_HEADER_BYTES
@@ -30,6 +30,9 @@ LOCK_PID: Final = 4242
 
 #: The free bytes of a disk without a capacity.
 ENDLESS: Final = 1 << 50
+
+
+Known = TypeVar("Known")
 
 
 class Crash(BaseException):
@@ -489,6 +492,25 @@ class SimFile:
     def close(self) -> None:
         assert self._open, "a file is closed twice"
         self._open = False
+
+
+@contextmanager
+def power_cuts(files: SimFiles, known: Callable[[], Known]) -> Iterator[list[tuple[SimFiles, Known]]]:
+    """Collect copies of the disk as it is before each operation within, and at the end, with what is `known` then.
+
+    One run serves for all moments at which the power may go.
+    """
+    found: list[tuple[SimFiles, Known]] = []
+
+    def note() -> None:
+        found.append((files.fork(0), known()))
+
+    files.before_step = note
+    try:
+        yield found
+    finally:
+        files.before_step = None
+    note()
 
 
 @contextmanager
