@@ -12,9 +12,13 @@ import pytest
 
 from tests.broker.cli.harness import invoke
 from tests.interop.operating import operate, run
+from tests.simulation.world import held
+from tests.support.amqp_client import AmqpSim, message
 from tests.support.daemon import DaemonProcess, running
 from tests.support.peers import free_port
 from tests.support.process import awaited
+from tests.support.sim_broker import SimBroker, configured
+from tests.support.sim_links import SimLinks, linked
 from tests.support.stomp_py import DURABLE, connected
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "ibm-mq.md").read_text("utf-8")
@@ -80,6 +84,30 @@ def test_a_dead_letter_behind_a_channel(tmp_path: Path, monkeypatch: pytest.Monk
         assert (messages(near, "DLQ"), messages(near, "Q7"), messages(far, "Q6")) == (0, 1, 0)
         (letter,) = operate(near, "queue", "browse", "Q7")["messages"]
         assert "Q6_VER75" in str(letter)
+
+
+@pytest.mark.parametrize("policy", ["BLOCK", "FAIL"])
+def test_a_message_that_is_not_persistent_and_a_full_queue_behind_the_link(policy: str) -> None:
+    """As the page says, where MQ discards it."""
+    assert f"(`{policy}`)" in PAGE
+    remote: dict[str, Any] = {"remote-queues": {"Q6_VER75": {"queue": "Q6"}}}
+    here = SimBroker(linked(**remote))
+    full: dict[str, object] = {"match": "Q6", "max-size-messages": 1, "address-full-policy": policy}
+    there = SimBroker(configured(full))
+    filler = AmqpSim(there)
+    filler.send(filler.sender("Q6", "queue"), message("first"))
+    links = SimLinks(here, {"b": there})
+    links.run()
+    client = AmqpSim(here)
+    client.post(client.sender("Q6_VER75", "queue"), message("second"))
+    links.advance(60_000)
+    waiting = {name: len(held(here, name)) for name in ("link.b", "DLQ")}
+    assert waiting == ({"link.b": 1, "DLQ": 0} if policy == "BLOCK" else {"link.b": 0, "DLQ": 1})
+    consumer = AmqpSim(there)
+    consumer.receiver("Q6", "queue", credit=5)
+    consumer.settle(*consumer.take())
+    links.advance(60_000)
+    assert [each.body for each in consumer.take()] == (["second"] if policy == "BLOCK" else [])
 
 
 def test_the_commands_of_the_table_are_there() -> None:
