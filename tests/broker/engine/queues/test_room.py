@@ -229,3 +229,38 @@ def test_page_limits_count_what_queues_of_wildcard_addresses_have_on_disk(limit:
         bench.run()
     bench.purge("q")
     bench.sent("a.b", b"", routing_type=RoutingType.MULTICAST)
+
+
+def test_page_limits_of_nothing_let_in_what_fits_into_memory() -> None:
+    bench = Bench({"match": "q", "page-limit-messages": 0, "page-full-policy": "FAIL", "max-size-messages": 2})
+    bench.sent("q", b"1")
+    bench.sent("q", b"2")
+    with pytest.raises(AddressFull, match="0 messages of 0 bytes wait on disk"):
+        bench.sent("q", b"3")
+
+
+def test_page_limits_count_scheduled_messages_on_disk() -> None:
+    bench = Bench({"match": "q", "page-limit-messages": 2, "page-full-policy": "FAIL", "max-size-bytes": 0})
+    for _ in range(2):
+        bench.sent("q", b"", scheduled=bench.broker.now + 60_000)
+    with pytest.raises(AddressFull, match="2 messages"):
+        bench.sent("q", b"")
+
+
+def test_a_producer_that_waits_for_two_addresses_goes_on_once_both_have_room() -> None:
+    full: dict[str, object] = {"address-full-policy": "BLOCK", "max-size-messages": 1}
+    bench = Bench({"match": "one", **full}, {"match": "two", **full})
+    producer = Producing()
+    for name in ("one", "two"):
+        result = bench.engine.producers.publish([bench.prepare(name, b"")], producer=producer)
+        producer.blocked |= result.blocked
+        bench.run()
+    bench.purge("one")
+    assert producer.blocked
+    assert not purged(bench, "two", producer)
+
+
+def purged(bench: Bench, name: str, producer: Producing) -> bool:
+    """Whether the producer still waits after a queue was purged."""
+    bench.purge(name)
+    return producer.blocked
