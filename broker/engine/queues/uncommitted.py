@@ -108,7 +108,7 @@ class OpenTransactions:
         """
         messages = nbytes = 0
         for other in self._senders.get(name, ()):
-            if other.number >= held.number or other.connection is held.connection:
+            if other.number > held.number or other.connection is held.connection:
                 count, sent = other.sends[name]
                 messages += count
                 nbytes += sent
