@@ -8,14 +8,20 @@ its runs into segments instead:
 
 The first segment must open the text and the last must close it. Each one between is searched for from where the one
 before ended: taking the leftmost place is never wrong, because it leaves the most text for the rest. A segment of
-letters only is found by `str.find`; one with single wildcards by the shift-and automaton, whose states are the bits of
-one integer: one step per character of the text, whatever the pattern.
+letters only is found by `str.find`.
+
+One with single wildcards is searched for at all places at once. The places of a character in the text are the bits of
+one integer; shifted by its offset in the segment, and joined by AND with those of the others, they are the places of
+the segment. That takes 64 places in a step, where a loop over the characters takes 0.13 us for each: 2 ms for a header
+of 16 KiB, and a subscriber may have 64 such segments in each of 1,000 selectors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
+from functools import lru_cache
+from typing import Final
 
 
 class Wild(Enum):
@@ -28,21 +34,58 @@ class Wild(Enum):
 Token = str | Wild
 
 
+#: Texts whose characters' places are kept: many patterns look at the same header of a message; and how long they are.
+_TEXTS_MAX: Final = 4
+_TEXT_CHARS_MAX: Final = 65_536
+
+#: For each byte a table that makes 1 of it, and 0 of all others.
+_DIGITS: Final = [b"0" * byte + b"1" + b"0" * (255 - byte) for byte in range(256)]
+
+
+class _Places:
+    """Where the characters of a text are: the highest of `length` bits is the first place."""
+
+    __slots__ = ("_found", "_planes", "length")
+
+    def __init__(self, text: str) -> None:
+        self.length = len(text)
+        self._found: dict[str, int] = {}
+        try:
+            self._planes = [text.encode("latin-1")]
+        except UnicodeEncodeError:
+            encoded = text.encode("utf-32-le", "surrogatepass")
+            self._planes = [encoded[0::4], encoded[1::4], encoded[2::4]]
+
+    def of(self, character: str) -> int:
+        """The places of a character."""
+        found = self._found.get(character)
+        if found is None:
+            code, found = ord(character), (1 << self.length) - 1
+            for plane in self._planes:
+                found &= int(plane.translate(_DIGITS[code & 255]) or b"0", 2)
+                code >>= 8
+            found = self._found[character] = 0 if code else found
+        return found
+
+
+_kept_places = lru_cache(_TEXTS_MAX)(_Places)
+
+
 class _Segment:
     """The part of a pattern between two runs.  Its length is fixed."""
 
-    __slots__ = ("_automaton", "_literal", "_pieces", "length")
+    __slots__ = ("_characters", "_literal", "_pieces", "length")
 
     def __init__(self, tokens: Sequence[Token]) -> None:
         self.length = len(tokens)
         self._pieces = list(_pieces(tokens))
         self._literal = "".join(token for token in tokens if isinstance(token, str))
-        self._automaton = None if len(self._literal) == self.length else _automaton(tokens)
+        self._characters = [(at, token) for at, token in enumerate(tokens) if isinstance(token, str)]
 
     @property
     def searched(self) -> bool:
-        """Whether finding it needs the automaton."""
-        return self._automaton is not None and bool(self._pieces)
+        """Whether it has single wildcards, and something else."""
+        return 0 < len(self._literal) < self.length
 
     def stands_at(self, text: str, start: int) -> bool:
         """Whether the segment fits at `start`; the caller has made sure that the text is long enough."""
@@ -50,21 +93,20 @@ class _Segment:
 
     def find(self, text: str, start: int, end: int) -> int:
         """The leftmost place of the segment within text[start:end], or -1."""
-        if self._automaton is None:
+        if len(self._literal) == self.length:
             return text.find(self._literal, start, end)
-        if not self._pieces:
-            return start if start + self.length <= end else -1
-        return self._search(self._automaton, text, start, end)
-
-    def _search(self, automaton: tuple[dict[str, int], int], text: str, start: int, end: int) -> int:
-        states, anywhere = automaton
-        last = 1 << (self.length - 1)
-        reached = 0
-        for place in range(start, end):
-            reached = (reached << 1 | 1) & states.get(text[place], anywhere)
-            if reached & last:
-                return place - self.length + 1
-        return -1
+        if start + self.length > end:
+            return -1
+        if not self._characters:
+            return start
+        places = _kept_places(text) if len(text) <= _TEXT_CHARS_MAX else _Places(text)
+        found = (1 << (places.length - start)) - 1  # not before `start`
+        for offset, character in self._characters:
+            found &= places.of(character) << offset
+            if not found:
+                return -1
+        place = places.length - found.bit_length()
+        return place if place + self.length <= end else -1
 
 
 def _pieces(tokens: Sequence[Token]) -> Iterable[tuple[int, str]]:
@@ -75,16 +117,6 @@ def _pieces(tokens: Sequence[Token]) -> Iterable[tuple[int, str]]:
             if start < end:
                 yield start, "".join(str(token) for token in tokens[start:end])
             start = end + 1
-
-
-def _automaton(tokens: Sequence[Token]) -> tuple[dict[str, int], int]:
-    """For each character of the pattern the positions that accept it; and the positions that accept every character."""
-    anywhere = sum(1 << i for i, token in enumerate(tokens) if not isinstance(token, str))
-    states: dict[str, int] = {}
-    for i, token in enumerate(tokens):
-        if isinstance(token, str):
-            states[token] = states.get(token, anywhere) | 1 << i
-    return states, anywhere
 
 
 def _segments(tokens: Iterable[Token]) -> list[_Segment]:
@@ -102,7 +134,7 @@ def _segments(tokens: Iterable[Token]) -> list[_Segment]:
 class Pattern:
     """A compiled pattern. `tokens` are single characters, `Wild.ONE` and `Wild.RUN`.
 
-    searches: how many of its segments are searched for character by character (the rest at the speed of `str.find`).
+    searches: how many of its segments have single wildcards (the rest are found at the speed of `str.find`).
 
     A match costs one pass over the text (promise P6: bad input costs its sender, by no more than its length).
     """
