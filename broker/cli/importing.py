@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from broker.cli.failure import USAGE, Failure, need
 from broker.log import printable
+
+if TYPE_CHECKING:  # its models take a while to load
+    from broker.importing import LinkTo
 
 
 @click.command("import")
@@ -27,9 +31,9 @@ from broker.log import printable
 @click.option(
     "--link",
     "links",
-    metavar="NAME[=URL]",
+    metavar="NAME[=URL|=LINK]",
     multiple=True,
-    help="A queue manager behind a link, to which a rules table forwards; without URL, the broker.toml has the link.",
+    help="A queue manager to which a rules table forwards: its URL, or the link in the broker.toml that leads there.",
 )
 def import_(file: Path, output: Path | None, report: Path | None, queue_manager: str, links: tuple[str, ...]) -> None:
     """Make a broker.toml from the configuration of ActiveMQ or Mosquitto, or from IBM MQ's rules for dead letters.
@@ -62,21 +66,23 @@ def import_(file: Path, output: Path | None, report: Path | None, queue_manager:
         click.echo(f"{lines[0]}: see {report}", err=True)
 
 
-def _links(given: tuple[str, ...]) -> dict[str, str]:
-    """The URLs of links by name; empty for those that exist."""
+def _links(given: tuple[str, ...]) -> dict[str, LinkTo]:
+    """The links to queue managers, by their names."""
     from broker.config.links import parse_url
+    from broker.importing import LinkTo
 
-    found: dict[str, str] = {}
+    found: dict[str, LinkTo] = {}
     for each in given:
-        name, equals, url = each.partition("=")
+        name, _, value = each.partition("=")
+        url = value if ":" in value else ""
         try:
             if not name or name in found:
-                raise ValueError("give each queue manager once, NAME or NAME=URL")
-            if equals and parse_url(url).mqtt:
+                raise ValueError("give each queue manager once, NAME, NAME=URL or NAME=LINK")
+            if url and parse_url(url).mqtt:
                 raise ValueError("queues are reached over AMQP: give a URL of amqp or amqps")
         except ValueError as error:
             raise Failure(USAGE, f"--link {each}: {error}") from None
-        found[name] = url
+        found[name] = LinkTo(name if url or not value else value, url)
     return found
 
 

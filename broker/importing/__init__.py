@@ -21,10 +21,11 @@ from broker.importing.draft import Draft
 from broker.importing.files import InvalidFile
 from broker.importing.links import drop_idle
 from broker.importing.report import Outcome, Report
+from broker.importing.runmqdlq_match import LinkTo
 from broker.importing.runmqdlq_table import is_table
 from broker.importing.xml import XML_BYTES_MAX, Element, read
 
-__all__ = ["XML_BYTES_MAX", "Imported", "InvalidFile", "Outcome", "Report", "translate"]
+__all__ = ["XML_BYTES_MAX", "Imported", "InvalidFile", "LinkTo", "Outcome", "Report", "translate"]
 
 _HEAD: Final = """\
 # Made by `bartleby import` from a configuration of {origin}: {summary}.
@@ -41,7 +42,7 @@ class Imported:
     report: Report
 
 
-NO_LINKS: Final[Mapping[str, str]] = MappingProxyType({})
+NO_LINKS: Final[Mapping[str, LinkTo]] = MappingProxyType({})
 
 _RULES_HEAD: Final = """\
 # Made by `bartleby import` from a rules table of runmqdlq: {summary}.
@@ -50,7 +51,7 @@ _RULES_HEAD: Final = """\
 """
 
 
-def translate(data: bytes, *, queue_manager: str = "", links: Mapping[str, str] = NO_LINKS) -> Imported:
+def translate(data: bytes, *, queue_manager: str = "", links: Mapping[str, LinkTo] = NO_LINKS) -> Imported:
     """Translate a file of any kind; `queue_manager` and `links` are for a rules table.  Raises InvalidFile."""
     report = Report()
     draft = Draft(report)

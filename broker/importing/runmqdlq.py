@@ -21,7 +21,7 @@ from broker.config.model import Config
 from broker.engine import AT_MOST_MAX
 from broker.importing.files import InvalidFile
 from broker.importing.report import Outcome, Place, Report, shown
-from broker.importing.runmqdlq_match import Fields, LeftOutError, Site, Tell, put_conditions
+from broker.importing.runmqdlq_match import Fields, LeftOutError, LinkTo, Site, Tell, put_conditions
 from broker.importing.runmqdlq_table import Entry, Given, read_table
 from broker.importing.toml import toml_text
 
@@ -32,11 +32,11 @@ _EACH: Final = (
 )
 
 
-def translate(data: bytes, report: Report, queue_manager: str, links: Mapping[str, str]) -> str:
+def translate(data: bytes, report: Report, queue_manager: str, links: Mapping[str, LinkTo]) -> str:
     """The rules as the text of a TOML file.
 
-    `queue_manager`: the name of this broker in the table, empty: that of INPUTQM; `links`: those behind links, with the
-    URL, or an empty one if the link exists.  Raises InvalidFile.
+    `queue_manager`: the name of this broker in the table, empty: that of INPUTQM; `links`: to others, by their names.
+    Raises InvalidFile.
     """
     control, entries = read_table(data)
     site = Site(queue_manager, links)
@@ -65,7 +65,7 @@ def _links(rules: Mapping[str, Fields], site: Site, report: Report) -> dict[str,
     """The links with the remote queues that rules forward to."""
     targets = {rule.get("to") for rule in rules.values()}
     found: dict[str, Fields] = {}
-    for link, url in site.links.items():
+    for manager, (link, url) in site.links.items():
         remote = {
             address: {"queue": queue}
             for address, (name, queue) in site.remote.items()
@@ -74,7 +74,7 @@ def _links(rules: Mapping[str, Fields], site: Site, report: Report) -> dict[str,
         if remote:
             found[link] = ({"url": url} if url else {}) | {"remote-queues": remote}
         else:
-            report.left(Place(0, f"--link {link}"), "no rule forwards to this queue manager")
+            report.left(Place(0, f"--link {manager}"), "no rule forwards to this queue manager")
     return found
 
 
@@ -195,17 +195,18 @@ def _forward(entry: Entry, tell: Tell, site: Site) -> Fields:
     return {"action": "move", "to": _remote(manager, there, queue, tell, site)}
 
 
-def _remote(manager: Given, link: str, queue: str, tell: Tell, site: Site) -> str:
+def _remote(manager: Given, there: str, queue: str, tell: Tell, site: Site) -> str:
     """The address of a remote queue that a rule forwards to.  Raises LeftOutError."""
-    if link.startswith("&"):
+    if there.startswith("&"):
         raise LeftOutError(manager, "messages name no queue manager: write a rule for each, with its name as FWDQM")
-    if link not in site.links:
-        own = "" if site.own else f", or --queue-manager {link} if it is this broker"
-        raise LeftOutError(manager, f"give --link {link}=URL, so that the rule moves to a remote queue of a link{own}")
+    if there not in site.links:
+        own = "" if site.own else f", or --queue-manager {there} if it is this broker"
+        raise LeftOutError(manager, f"give --link {there}=URL, so that the rule moves to a remote queue of a link{own}")
+    link, url = site.links[there]
     address = f"{link}.{queue}"
     site.remote[address] = link, queue
     key = f'links.{link}.remote-queues."{address}"'
-    if site.links[link]:
+    if url:
         tell(manager, Outcome.TAKEN, why=f"{key}: give the link a user and a password-file if it needs them")
     else:
         tell(manager, Outcome.CHANGED, why=f"{key}: append it to a broker.toml that has the link {link}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker.importing.report import Outcome
 from broker.importing.runmqdlq_table import PATTERN, Entry, Given
@@ -78,15 +78,22 @@ _JMS: Final = "a property that MQ's JMS client sets, and others may"
 _TYPE: Final = "without this property: a request if it has a reply-to, else a datagram, as MQ's JMS client sends it"
 
 
+class LinkTo(NamedTuple):
+    """The link to a queue manager; `url`: empty if the broker.toml has the link."""
+
+    name: str
+    url: str = ""
+
+
 @dataclass(slots=True)
 class Site:
-    """The queue managers that a table may name: this broker, and those behind `links` (URLs; empty: the link exists).
+    """The queue managers that a table may name: this broker, and those behind `links`.
 
     `remote`: the addresses of the remote queues that rules forward to, with the link and the queue there.
     """
 
     own: str = ""
-    links: Mapping[str, str] = field(default_factory=dict)
+    links: Mapping[str, LinkTo] = field(default_factory=dict)
     remote: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def is_own(self, manager: str) -> bool:

@@ -85,7 +85,7 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (["--link", "=amqp://b"], "--link =amqp://b: give each queue manager once, NAME or NAME=URL"),
+        (["--link", "=amqp://b"], "--link =amqp://b: give each queue manager once, NAME, NAME=URL or NAME=LINK"),
         (["--link", "QM2", "--link", "QM2=amqp://b"], "give each queue manager once"),
         (["--link", "QM2=b:5672"], "--link QM2=b:5672: give scheme, host and port"),
         (["--link", "QM2=mqtt://b"], "queues are reached over AMQP: give a URL of amqp or amqps"),
@@ -105,4 +105,7 @@ def test_the_queue_managers_of_a_rules_table(tmp_path: Path) -> None:
     result = invoke("import", str(table), "--queue-manager", "QM1", "--link", "QM2=amqp://b:5672")
     assert result.exit_code == 0
     assert '[links.QM2.remote-queues."QM2.Q7"]' in result.stdout
+    existing = invoke("import", str(table), "--link", "QM2=qm2")
+    assert '[links.qm2.remote-queues."qm2.Q7"]' in existing.stdout
+    assert "append it to a broker.toml that has the link qm2" in existing.stderr
     assert invoke("import", str(HERE / "broker.xml"), "--queue-manager", "QM1").exit_code == 2

@@ -11,7 +11,7 @@ import pytest
 
 from broker.engine import compile_filter
 from broker.engine.model.message import Message, MessageHeader, PropertyView, RoutingType
-from broker.importing import InvalidFile, Outcome, translate
+from broker.importing import InvalidFile, LinkTo, Outcome, translate
 from broker.importing.runmqdlq_table import RULES_BYTES_MAX, read_table
 from broker.reasons.ibm_mq import CODES
 from broker.sessions.stomp.format import StompFormat
@@ -304,25 +304,25 @@ def test_the_name_of_this_broker(control: str, option: str, outcome: Outcome, wh
     assert (rule["to"], rule["selector"]) == ("X", "(_AMQ_DL_REMOTE_BROKER = 'QM1' OR _AMQ_DL_REMOTE_BROKER IS NULL)")
 
 
-@pytest.mark.parametrize("url", ["amqps://qm2.example.org:5671", ""])
-def test_a_forward_over_a_link(url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("link", "url"), [("QM2", "amqps://qm2.example.org:5671"), ("QM2", ""), ("qm2", "")])
+def test_a_forward_over_a_link(link: str, url: str, tmp_path: Path) -> None:
     text = "DESTQ(Q1) ACTION(FWD) FWDQ(Q7) FWDQM(QM2)\nACTION(FWD) FWDQ(DLQ) FWDQM(QM2)\n"
-    found = translate(text.encode(), links={"QM2": url, "QM3": ""})
+    found = translate(text.encode(), links={"QM2": LinkTo(link, url), "QM3": LinkTo("QM3")})
     made = tomllib.loads(found.text)
-    assert [rule["to"] for rule in made["dead-letter-rules"]] == ["QM2.Q7", "QM2.DLQ"]
-    remote = {"QM2.Q7": {"queue": "Q7"}, "QM2.DLQ": {"queue": "DLQ"}}
-    assert made["links"] == {"QM2": ({"url": url} if url else {}) | {"remote-queues": remote}}
-    before = "" if url else '[links.QM2]\nurl = "amqp://qm2.example.org"\n'
+    assert [rule["to"] for rule in made["dead-letter-rules"]] == [f"{link}.Q7", f"{link}.DLQ"]
+    remote = {f"{link}.Q7": {"queue": "Q7"}, f"{link}.DLQ": {"queue": "DLQ"}}
+    assert made["links"] == {link: ({"url": url} if url else {}) | {"remote-queues": remote}}
+    before = "" if url else f'[links.{link}]\nurl = "amqp://qm2.example.org"\n'
     file = tmp_path / "appended.toml"
     file.write_text(
         (Path(__file__).parents[3] / "etc" / "broker.toml").read_text("utf-8") + before + found.text, "utf-8"
     )
-    assert set(checked(file).links["QM2"].remote_queues) == set(remote)
+    assert set(checked(file).links[link].remote_queues) == set(remote)
     assert "  --link QM3: no rule forwards to this queue manager" in list(found.report.lines())
 
 
 def test_the_options_are_for_rules_tables() -> None:
-    for options in ({"queue_manager": "QM1"}, {"links": {"QM2": ""}}):
+    for options in ({"queue_manager": "QM1"}, {"links": {"QM2": LinkTo("QM2")}}):
         with pytest.raises(InvalidFile, match="--queue-manager and --link are for a rules table of runmqdlq"):
             translate(b"listener 1883\n", **options)
 
