@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +32,39 @@ def recovering(tmp_path: Path) -> Iterator[DaemonProcess]:
         yield broker
     finally:
         broker.close()
+
+
+#: The loading of a command's modules, during which the process gets a signal.
+LOADING = """
+import os, sys, types
+class Loading(types.ModuleType):
+    def __getattr__(self, name):
+        os.kill(os.getpid(), {number})
+        return lambda: print("it has survived")
+sys.modules["broker.cli.main"] = Loading("loading")
+from broker.__main__ import main
+main()
+"""
+
+
+def _may_unshare() -> bool:
+    try:
+        return subprocess.run(["unshare", "--pid", "--fork", "true"], capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("first", [False, True], ids=["a process", "the first process of a container"])
+def test_it_can_be_ended_while_it_loads(number: signal.Signals, first: bool) -> None:
+    """The system discards signals to the first process of a container unless they are handled."""
+    if first and not _may_unshare():
+        pytest.skip("this user may not make a process the first one")
+    command = [sys.executable, "-c", LOADING.format(number=int(number))]
+    namespace = ["unshare", "--pid", "--fork"] if first else []
+    done = subprocess.run([*namespace, *command], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (128 + number if first else -number, "")
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
