@@ -235,7 +235,9 @@ def _details(entry: Entry, fields: Fields, tell: Tell) -> None:
         else:
             tell(header, Outcome.TAKEN)
     if user is not None:
-        tell(user, Outcome.CHANGED, why="rules are the broker's own and need no permission")
+        own = "rules are the broker's own and need no permission"
+        why = "the message's sender needs the permission to send there" if fields["action"] == "reply" else own
+        tell(user, Outcome.CHANGED, why=why)
     if "CONVERT" in entry.given:
         tell(entry.given["CONVERT"], Outcome.CHANGED, why="messages are never converted on the way")
 

@@ -382,3 +382,12 @@ def test_what_a_condition_matches(condition: str, head: str, matches: bool) -> N
     selector = compile_filter(rule["selector"])
     assert selector is not None
     assert selector.matches(PropertyView(Message(MessageHeader("a", format), head.encode(), b""))) is matches
+
+
+@pytest.mark.parametrize(
+    ("target", "why"), [("&REPLYQ", "the message's sender needs the permission to send there"), ("X", "rules are the")]
+)
+def test_whose_permission_a_forward_needs(target: str, why: str, tmp_path: Path) -> None:
+    ((outcome, found),) = told(f"ACTION(FWD) FWDQ({target}) PUTAUT(DEF)\n", tmp_path, "PUTAUT")
+    assert outcome is Outcome.CHANGED
+    assert found.startswith(why)
