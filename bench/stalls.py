@@ -7,6 +7,8 @@ sends messages to a queue of its own and waits for each delivery; its waits are 
 
 Columns: seconds that the case took; median, 99th percentile and longest of the other client's waits, in ms; the most
 CPU, in ms, that the event loop used during one of these waits, which covers several ticks; that of the longest tick.
+
+The cases of the engine (`stalls_engine`) have no other client: each tells the CPU of the longest tick.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from typing import Final
 
 from bench.brokers import Bartleby
 from bench.link import READ_BYTES, BrokerFailed, Link
+from bench.stalls_engine import ENGINE_CASES, longest_tick
 from bench.stalls_mqtt import MQTT_CASES, Case, Work
 from bench.stalls_reads import READ_CASES, Ports
 from bench.ticks import SCRIPT, VARIABLE, LongestTick
@@ -361,15 +364,20 @@ def main(arguments: list[str]) -> int:
     """Measure, and say."""
     parser = argparse.ArgumentParser(prog="python -m bench.stalls", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--messages", type=int, default=200_000)
-    parser.add_argument("--case", choices=[*CASES], action="append")
+    parser.add_argument("--case", choices=[*CASES, *ENGINE_CASES], action="append")
     chosen = parser.parse_args(arguments)
     columns = " ".join(f"{name:>8}" for name in ("seconds", "median", "p99", "longest", "cpu", "tick"))
     sys.stdout.write(f"{'':16} {columns}   ms of another client's messages\n")
-    for case in chosen.case or CASES:
+    cases = chosen.case or [*CASES, *ENGINE_CASES]
+    for case in [each for each in cases if each in CASES]:
         quiet, busy = measure(case, chosen.messages, Path("etc/broker.toml"))
         for name, waits in (("quiet", quiet), (case, busy)):
             sys.stdout.write(f"{name:16} {waits}\n")
             sys.stdout.flush()
+    for case in [each for each in cases if each in ENGINE_CASES]:
+        longest = longest_tick(case, chosen.messages)
+        sys.stdout.write(f"{case:16} {longest.ms:8.1f} ms in the longest of {longest.ticks} ticks ({longest.verb})\n")
+        sys.stdout.flush()
     return 0
 
 

@@ -283,7 +283,7 @@ class Consumers:
 
         Searches all consumers.
         """
-        for queue in list(self._state.queues.values()):
-            for consumer in list(queue.consumers):
-                if consumer.sink.transport is transport:
-                    self.close(consumer, redelivery.LOST)
+        everybody = [each for queue in self._state.queues.values() if queue.consumers for each in queue.consumers]
+        for consumer in everybody:
+            if consumer.sink.transport is transport:
+                self.close(consumer, redelivery.LOST)

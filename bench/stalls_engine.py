@@ -1,0 +1,251 @@
+"""The longest tick of verbs on many messages, in CPU of its thread: an engine without sockets, its disk in memory.
+
+The disk's own work is not counted, which a broker does in another thread.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from broker.daemon.memory import COLLECTED_AFTER
+from broker.engine.delivery import redelivery
+from broker.engine.delivery.consumers import Consumers
+from broker.engine.model.errors import EngineError
+from broker.engine.model.task import TaskKind, TaskRequest
+from broker.engine.queues.consumer import AckMode
+from tests.broker.engine.engine_harness import Bench, Taker
+
+#: Messages that are sent together while a queue is filled, and their bodies.
+RUN: Final = 2_000
+BODY: Final = b"x" * 100
+
+#: Bytes of a segment for each message, so that none is begun meanwhile, and at least.
+SEGMENT_BYTES: Final = 2_560
+SEGMENT_BYTES_MIN: Final = 4 << 20
+
+#: How long messages wait that are scheduled or expire, in ms.
+DELAY_MS: Final = 1_000_000
+
+#: The verbs of `random_verbs`, the queues that they meet, and the seed.
+VERBS: Final = 150
+QUEUES: Final = 10
+SEED: Final = 34
+
+
+@dataclass(frozen=True)
+class Longest:
+    """The CPU of the longest tick in ms, how many ticks there were, and what was asked for in that tick."""
+
+    ms: float
+    ticks: int
+    verb: str
+
+
+class Meter:
+    """An engine, and the CPU of its ticks."""
+
+    def __init__(self, messages: int) -> None:
+        self.bench = Bench(segment_bytes=max(SEGMENT_BYTES * messages, SEGMENT_BYTES_MIN))
+        self._collected_after = gc.get_threshold()
+        self._ticks: list[tuple[float, str]] = []
+        self._used = 0.0
+        self._verb = ""
+        self.bench.engine._state.steps._cpu = lambda: time.thread_time_ns() // 1000  # as in a broker
+        self._tick = self.bench.broker.parts.tick
+        self._writer = self.bench.broker._writer
+
+    def filled(self, queue: str, count: int, **more: int) -> None:
+        """Send so many messages to a queue."""
+        for first in range(0, count, RUN):
+            self.bench.sent(queue, *[BODY] * min(RUN, count - first), **more)
+
+    def taken(self, queue: str, mode: AckMode = AckMode.INDIVIDUAL) -> Taker:
+        """A consumer that holds all of a queue."""
+        return self.bench.take(queue, window=-1, ack_mode=mode)
+
+    def begin(self) -> None:
+        """Measure from now on."""
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*COLLECTED_AFTER)
+        self._ticks.clear()
+
+    def ask(self, verb: str, call: Callable[[], object]) -> None:
+        """Call a verb, and end all ticks that follow from it."""
+        self._verb = verb
+        self._count(self.bench.enter)
+        self._count(call)
+        broker = self.bench.broker
+        durable = -1
+        while self._is_woken() or broker.parts.journal.durable != durable:
+            durable = broker.parts.journal.durable
+            while self._is_woken():
+                broker._woken = False
+                self._count(self._tick.end)
+                self._ticks.append((self._used, self._verb))
+                self._used = 0.0
+                self._writer._work()
+                self._count(self._writer.step)
+            self._writer._work()
+            self._count(self._writer.step)
+
+    def _is_woken(self) -> bool:
+        return self.bench.broker._woken
+
+    def _count(self, call: Callable[[], object]) -> None:
+        begun = time.thread_time()
+        call()
+        self._used += time.thread_time() - begun
+
+    def longest(self) -> Longest:
+        """The longest tick since `begin`."""
+        gc.unfreeze()
+        gc.set_threshold(*self._collected_after)
+        seconds, verb = max(self._ticks)
+        return Longest(1000 * seconds, len(self._ticks), verb)
+
+    @property
+    def consumers(self) -> Consumers:
+        """The verbs on consumers."""
+        return self.bench.engine.consumers
+
+
+def returns(meter: Meter, count: int) -> None:
+    """The end of a connection that holds all messages."""
+    meter.filled("a", count)
+    taker = meter.taken("a")
+    meter.begin()
+    meter.ask("close", lambda: meter.consumers.close(taker.consumer, redelivery.DISCONNECTED))
+
+
+def acknowledged(meter: Meter, count: int) -> None:
+    """One cumulative acknowledgement of all of them."""
+    meter.filled("a", count)
+    taker = meter.taken("a", AckMode.CUMULATIVE)
+    last = taker.taken[-1].id
+    meter.begin()
+    meter.ask("acknowledge", lambda: meter.consumers.acknowledge(taker.consumer, last))
+
+
+def rejected(meter: Meter, count: int) -> None:
+    """One cumulative rejection: all become dead letters."""
+    meter.filled("a", count)
+    taker = meter.taken("a", AckMode.CUMULATIVE)
+    last = taker.taken[-1].id
+    meter.begin()
+    meter.ask("reject", lambda: meter.consumers.reject(taker.consumer, last))
+
+
+def delivered(meter: Meter, count: int) -> None:
+    """A consumer that is sent all of a queue."""
+    meter.filled("a", count)
+    meter.begin()
+    meter.ask("subscribe", lambda: meter.bench.attach(Taker(), "a", window=-1))
+
+
+def deletion(meter: Meter, count: int) -> None:
+    """The deletion of a queue."""
+    meter.filled("a", count)
+    meter.begin()
+    meter.ask("delete", lambda: meter.bench.engine.delete_queue(meter.bench.queue("a")))
+
+
+def due(meter: Meter, count: int) -> None:
+    """Scheduled messages that are due together."""
+    meter.filled("a", count, scheduled=meter.bench.broker.now + DELAY_MS)
+    meter.begin()
+    meter.bench.broker.now += 2 * DELAY_MS
+    meter.ask("time", lambda: None)
+
+
+def expired(meter: Meter, count: int) -> None:
+    """Messages that expire together, to the expiry queue."""
+    meter.filled("a", count, expiration=meter.bench.broker.now + DELAY_MS)
+    meter.begin()
+    meter.bench.broker.now += 2 * DELAY_MS
+    meter.ask("time", lambda: None)
+
+
+def selected(meter: Meter, count: int) -> None:
+    """A consumer whose selector fits none of them."""
+    meter.filled("a", count)
+    meter.begin()
+    meter.ask("subscribe", lambda: meter.bench.attach(Taker(), "a", window=-1, selector="colour = 'red'"))
+
+
+def moved(meter: Meter, count: int) -> None:
+    """A task that moves all messages."""
+    meter.filled("a", count)
+    meter.begin()
+    meter.ask("move", lambda: meter.bench.engine.tasks.start(TaskRequest(kind=TaskKind.MOVE, queue="a", target="b")))
+
+
+def random_verbs(meter: Meter, count: int) -> None:
+    """Random verbs on five times as many messages, from one seed."""
+    for number in range(QUEUES):
+        more = {"expiration": meter.bench.broker.now + DELAY_MS} if number % 3 == 0 else {}
+        meter.filled(f"q{number}", 5 * count // QUEUES, **more)
+    takers: list[Taker] = []
+    random = Random(SEED)
+    meter.begin()
+    for _ in range(VERBS):
+        name, call = _some_verb(meter, random, takers)
+        meter.ask(name, lambda call=call: _allowed(call))  # type: ignore[misc]  # the loop's own
+        meter.bench.broker.now += random.choice((1, 10, DELAY_MS // 20))
+
+
+def _allowed(call: Callable[[], object]) -> None:
+    try:
+        call()
+    except EngineError:
+        return
+
+
+def _some_verb(meter: Meter, random: Random, takers: list[Taker]) -> tuple[str, Callable[[], object]]:
+    """A verb, and its call."""
+    bench, queue = meter.bench, f"q{random.randrange(QUEUES)}"
+    taker = takers.pop(random.randrange(len(takers))) if takers and random.random() < 0.5 else None
+    if taker is None:
+        kind = random.choice(("subscribe", "subscribe", "select", "move", "purge", "delete"))
+        if kind in ("subscribe", "select"):
+            mode = random.choice((AckMode.CUMULATIVE, AckMode.INDIVIDUAL))
+            taker = Taker()
+            takers.append(taker)
+            selector = "colour = 'red'" if kind == "select" else ""
+            return kind, lambda: bench.attach(taker, queue, window=-1, ack_mode=mode, selector=selector)
+        if kind == "delete":
+            return kind, lambda: bench.engine.delete_queue(bench.queue(queue))
+        request = TaskRequest(kind=TaskKind(kind), queue=queue, target="there" if kind == "move" else "")
+        return kind, lambda: bench.engine.tasks.start(request)
+    consumer = taker.consumer
+    last = next(reversed(consumer.unacked), None)
+    if last is None or consumer.closed:
+        return "close", lambda: meter.consumers.close(consumer, redelivery.LOST)
+    ways: dict[str, Callable[[], object]] = {
+        "close": lambda: meter.consumers.close(consumer, redelivery.DISCONNECTED),
+        "lose": lambda: meter.consumers.close(consumer, redelivery.LOST),
+        "acknowledge": lambda: meter.consumers.acknowledge(consumer, last),
+        "give back": lambda: meter.consumers.give_back(consumer, last, redelivery.rejected("")),
+    }
+    name = random.choice(list(ways))
+    if name in ("acknowledge", "give back"):
+        takers.append(taker)
+    return name, ways[name]
+
+
+ENGINE_CASES: Final[dict[str, Callable[[Meter, int], None]]] = {
+    case.__name__: case
+    for case in (returns, acknowledged, rejected, delivered, deletion, due, expired, selected, moved, random_verbs)
+}
+
+
+def longest_tick(case: str, messages: int) -> Longest:
+    """Measure a case."""
+    meter = Meter(messages)
+    ENGINE_CASES[case](meter, messages)
+    return meter.longest()
