@@ -10,19 +10,23 @@ from broker.engine.delivery import redelivery
 from broker.engine.filter import compile_filter
 from broker.engine.model.errors import AddressFull
 from broker.engine.model.message import RoutingType
+from broker.engine.moves import expiry
 from broker.engine.moves.transfer import MessageRange
+from broker.engine.queues.arrival import MOVE_RETRY_MS
 from broker.engine.queues.paging import upkeep
 from broker.engine.queues.paging.admit import SCRATCH_RETRY_MS
+from broker.engine.queues.paging.depage import READ_COST, RETRY_MS
 from broker.engine.routing import alter
+from store.record import EXPIRED_BYTES
 from store.segment import segment_name
 from tests.broker.engine.engine_harness import Bench, Producing, fill
 from tests.broker.engine.queues.paging.backlogs import PAGING, bodies, consumed, filled, paging, settled
 from tests.broker.engine.queues.types.queues import put
 from tests.simulation.world import check_accounts, journal_directory, small
 from tests.support.sim_broker import SimBroker
-from tests.support.sim_files import Fault, SimFiles, refusing
+from tests.support.sim_files import Fault, SimFile, SimFiles, refusing
 
-MULTICAST = RoutingType.MULTICAST
+ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
 
 
 def blocks(bench: Bench, producer: Producing) -> bool:
@@ -69,9 +73,96 @@ def test_on_a_full_disk_paged_messages_that_find_no_room_for_their_copies_stay_o
     bench.broker.advance(6_000)
     assert bench.bodies("E") == waiting[:1]
     assert bench.queue("q").paged == len(waiting) - 1
+    large = bench.messages("q")[-2]
+    assert {told["message"] for told in bench.broker.reported("move.disk_full")} == {large.id}
     files.capacity = None
     bench.broker.advance(60_000)
     assert bench.bodies("E") == waiting
+
+
+def test_paged_messages_expire_as_far_as_the_budget_goes() -> None:
+    bench = paging(**{"max-read-page-messages": 24})
+    filled(bench, 10, expiration=bench.broker.now + 100)
+    bench.broker.now += 100
+    state = bench.enter()._state
+    state.steps.left = 0
+    assert expiry.expire_paged(state) is True, "there may be more"
+    assert bench.queue("q").counters.expired == 0
+    chunks = list((bench.queue("q").tail or pytest.fail("it has a tail")).chunks())
+    paged = bench.queue("q").paged
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(expiry, "_expire_rows", lambda *_: True)  # what the expiry itself costs is not asked here
+        state.steps.left = READ_COST * paged + len(chunks)
+        assert expiry.expire_paged(state) is True
+        assert state.steps.left == 0, "each costs a reading"
+    state.steps.refill()
+    assert expiry.expire_paged(state) is False, "it has seen all"
+
+
+def test_paged_messages_that_cannot_be_read_expire_when_they_can() -> None:
+    bench = paging(**{"max-read-page-messages": 24})
+    filled(bench, 10, expiration=bench.broker.now + 100)
+    left = bench.queue("q").paged
+    with refusing(bench.broker.files, errno.EIO):
+        bench.broker.advance(100)
+        told = bench.broker.reported("paging.failed")
+        assert {(each["queue"], bool(each["error"])) for each in told} == {("q", True)}
+        assert bench.queue("q").paged == left
+    bench.broker.advance(RETRY_MS - 1)
+    assert bench.queue("q").paged == left, "not at once again"
+    bench.broker.advance(1)
+    assert bench.queue("q").message_count == 0
+    assert len(bench.bodies("ExpiryQueue")) == 10
+
+
+def test_paged_messages_that_no_expiry_queue_takes_stay_and_are_tried_again() -> None:
+    bench = paging(**{"max-read-page-messages": 24, "expiry-address": "E"})
+    home = bench.enter().configuration.declare("E", {ANYCAST})
+    bench.engine.configuration.declare_queue(home, "E", ANYCAST, durable=True, selector="FALSE")
+    bench.run()
+    filled(bench, 10, expiration=bench.broker.now + 100)
+    bench.broker.advance(100)
+    assert bench.queue("q").message_count == 10
+    assert bench.take("q").take() == [], "what has expired is not delivered"
+    bench.enter().configuration.declare_queue(home, "kept", ANYCAST, durable=True, selector="")
+    bench.broker.advance(MOVE_RETRY_MS)
+    assert bench.queue("q").message_count == 0
+    assert len(bench.bodies("kept")) == 10
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("size", [1, 5_000])
+def test_room_for_a_paged_message_that_expires_is_about_what_is_written(size: int, kept: bool) -> None:
+    bench = paging(**{"expiry-address": "E" if kept else "", "max-read-page-messages": 24})
+    filled(bench, 4)
+    bench.sent("q", b"x" * size, expiration=bench.broker.now + 100)
+    queue = bench.queue("q")
+    chunk = next((queue.tail or pytest.fail("it has a tail")).chunks())
+    row = len(chunk.ids) - 1
+    needed = expiry._bytes_needed_on_disk(queue, chunk, row)
+    bench.sent("E", b"first")  # what makes the queue is no part of it
+    written = 0
+    with pytest.MonkeyPatch.context() as patch:
+
+        def write(file: SimFile, data: bytes, offset: int) -> int:
+            nonlocal written
+            written += len(data)
+            return writing(file, data, offset)
+
+        writing = SimFile.write_at
+        patch.setattr(SimFile, "write_at", write)
+        bench.broker.advance(100)
+    assert queue.counters.expired == 1
+    assert EXPIRED_BYTES < needed < written + 200
+    assert written - needed < 700, "what a copy says of its death, whatever its size"
+
+
+def test_volatile_messages_that_expire_need_no_room() -> None:
+    bench = paging()
+    filled(bench, 6, durable=False)
+    queue = bench.queue("q")
+    chunk = next((queue.tail or pytest.fail("it has a tail")).chunks())
+    assert expiry._bytes_needed_on_disk(queue, chunk, 0) == 0
 
 
 def test_expirations_outlive_a_restart(bench: Bench) -> None:
