@@ -38,6 +38,18 @@ def test_a_disabled_queue_refuses_and_nothing_changes(destination: str, routing_
     assert bench.engine.addresses["a"].unrouted == 0
 
 
+def test_what_no_dead_letter_queue_takes_either_is_refused() -> None:
+    bench = closed({"match": "a", "send-to-dla-on-no-route": True, "dead-letter-address": "D"})
+    home = bench.enter().configuration.declare("D", {ANYCAST})
+    bench.engine.configuration.declare_queue(home, "D", ANYCAST, durable=True, selector="FALSE")
+    bench.run()
+    with pytest.raises(NoQueue, match="queue a of address a is disabled"):
+        bench.send("a", b"1", routing_type=ANYCAST)
+    bench.run()
+    assert not bench.broker.reported("message.no_route")
+    assert bench.bodies("D") == []
+
+
 def test_what_is_not_durable_may_be_lost() -> None:
     bench = closed()
     bench.sent("a", b"1", durable=False)
