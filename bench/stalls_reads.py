@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from bench.link import READ_BYTES, BrokerFailed, Link
+from protocols.amqp.limits import Limits
 from protocols.amqp.performatives import RECEIVER, Accepted, Released, Source, Target
 from protocols.amqp.sender import Sender
 from tests.support.amqp_client import AmqpSocket, message
@@ -167,7 +168,7 @@ def stomp_abort_acks(ports: Ports, messages: int) -> Work:
 def _received(ports: Ports, messages: int) -> tuple[AmqpSocket, int, int]:
     """A client that was sent so many messages, and their first and last ids."""
     _filled(ports, messages)
-    client = AmqpSocket(ports.amqp)
+    client = AmqpSocket(ports.amqp, limits=Limits(unsettled_max=messages))
     client.receiver("read", "queue", credit=messages)
     arrived = client.take(messages)
     return client, arrived[0].id, arrived[-1].id
@@ -182,35 +183,35 @@ def amqp_sends(ports: Ports, messages: int) -> Work:
 
 
 def amqp_accepted(ports: Ports, messages: int) -> Work:
-    """One DISPOSITION that accepts half as many messages; the broker settles."""
-    client, first, last = _received(ports, messages // 2)
+    """One DISPOSITION that accepts 10,000 messages; the broker settles."""
+    client, first, last = _received(ports, IN_TRANSACTION)
 
     def work() -> None:
         client.ses.send_disposition(RECEIVER, first, last, settled=False, state=Accepted())
-        client.wait(lambda: len(client.confirmed) >= messages // 2)
+        client.wait(lambda: len(client.confirmed) >= IN_TRANSACTION)
 
     return work
 
 
 def amqp_released(ports: Ports, messages: int) -> Work:
-    """One DISPOSITION that releases half as many messages."""
-    client, first, last = _received(ports, messages // 2)
+    """One DISPOSITION that releases 10,000 messages."""
+    client, first, last = _received(ports, IN_TRANSACTION)
 
     def work() -> None:
         client.ses.send_disposition(RECEIVER, first, last, settled=False, state=Released())
-        client.wait(lambda: len(client.confirmed) >= messages // 2)
+        client.wait(lambda: len(client.confirmed) >= IN_TRANSACTION)
 
     return work
 
 
 def amqp_one_by_one(ports: Ports, messages: int) -> Work:
-    """A DISPOSITION for each of half as many messages, every other one first."""
-    client, first, last = _received(ports, messages // 2)
+    """A DISPOSITION for each of 10,000 messages, every other one first."""
+    client, first, last = _received(ports, IN_TRANSACTION)
 
     def work() -> None:
         for id in [*range(first, last + 1, 2), *range(first + 1, last + 1, 2)]:
             client.ses.send_disposition(RECEIVER, id, id, settled=False, state=Accepted())
-        client.wait(lambda: len(client.confirmed) >= messages // 2)
+        client.wait(lambda: len(client.confirmed) >= IN_TRANSACTION)
 
     return work
 

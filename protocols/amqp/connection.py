@@ -63,6 +63,10 @@ _DEFAULT_LIMITS: Final = Limits()
 
 #: Bytes of a frame that are needed to distinguish runs from other frames.
 _TELLING_BYTES: Final = 16
+
+#: After so many events parsing pauses: those of a whole read may take long.
+EVENTS_MAX: Final = 32
+
 _C: Final = ConnectionState
 _BEFORE_HEADERS: Final = (_C.START, _C.HDR_SENT, _C.OPEN_PIPE, _C.OC_PIPE)
 _READS_FRAMES: Final = (_C.HDR_EXCH, _C.OPEN_SENT, _C.OPENED, _C.CLOSE_PIPE, _C.CLOSE_SENT)
@@ -142,7 +146,7 @@ class AmqpConnection:
             self._check_end()
 
     def events(self) -> list[Event]:
-        """Return the events of the frames received since the last call; call again until there are none."""
+        """Return events of the frames received since the last call, some at a time; call again until there are none."""
         events: list[Event] = []
         source = self._input
         if source.ready and self.error is None and not self._transport.held:
@@ -222,11 +226,17 @@ class AmqpConnection:
                 stop = self._channels.read_run(buffer, at, events)
                 if stop > at:
                     at = stop
-                    continue
+                    if len(events) < EVENTS_MAX:
+                        continue
+                    source.pause(at)
+                    return
             self._frame(buffer, at, size, doff, channel, events)
             at += size
             if self._transport.held:
                 source.wait(at, 0)
+                return
+            if len(events) >= EVENTS_MAX:
+                source.pause(at)
                 return
         source.wait(at, 0)
         if self.state is not ConnectionState.OPEN_RCVD:

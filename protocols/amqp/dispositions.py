@@ -29,6 +29,9 @@ Range = tuple[int, int]
 
 Owner = TypeVar("Owner")
 
+#: Ranges that are not adjacent, of frames that are read together: all those of a read may take long.
+RANGES_MAX: Final = 64
+
 
 class FrameTemplate(Generic[Owner]):
     """The common part of dispositions on one session, their `Owner`."""
@@ -75,6 +78,8 @@ def shape_of(session: Owner, disposition: Disposition, buffer: bytes, at: int, e
 def read_run(template: FrameTemplate[Owner], buffer: bytes, at: int, ranges: list[Range]) -> int:
     """Append the ranges of ids of the frames of this shape from `at` on; returns where the first other frame begins.
 
+    It ends after `RANGES_MAX` ranges, too.
+
     Adjacent ranges are merged, as long as the result is shorter than half of all ids.
     """
     unpack = template.unpack
@@ -93,7 +98,7 @@ def read_run(template: FrameTemplate[Owner], buffer: bytes, at: int, ranges: lis
     its_head: bytes
     its_last_head: bytes
     its_tail: bytes
-    while at <= final:
+    while at <= final and len(ranges) < RANGES_MAX:
         if has_last:
             size, its_head, first, its_last_head, last, its_tail = unpack(buffer, at)
         else:

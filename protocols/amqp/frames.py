@@ -106,6 +106,11 @@ class Input:
         if at == len(self.buffer):
             self.drop()
 
+    def pause(self, at: int) -> None:
+        """Stop reading at `at` for now."""
+        self.wait(at, 0)
+        self.ready = self.kept > 0
+
     def drop(self) -> None:
         """Discard all received bytes."""
         self.buffer = b""

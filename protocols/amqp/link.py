@@ -106,6 +106,16 @@ class Dispositions:
     state: DeliveryState | None
     settled: bool
 
+    def divided(self, most: int) -> list[Dispositions]:
+        """Divide into parts of at most so many deliveries."""
+        contexts = self.contexts
+        if len(contexts) <= most:
+            return [self]
+        return [
+            Dispositions(self.link, self.first + at & 0xFFFF_FFFF, contexts[at : at + most], self.state, self.settled)
+            for at in range(0, len(contexts), most)
+        ]
+
 
 @dataclass(slots=True)
 class Withdrawn:

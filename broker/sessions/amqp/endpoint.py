@@ -16,7 +16,12 @@ from typing import Any, Final
 from broker.engine import DeliveryOutcome, redelivery
 from broker.sessions.amqp.link_owner import LinkOwner
 from broker.sessions.amqp.outgoing import OutgoingLink
+from broker.sessions.amqp.terms import AmqpOptions
+from broker.sessions.login import Peer
+from broker.sessions.read_steps import ASKED_AFTER, ReadSteps
 from broker.sessions.session import MOVED
+from broker.sessions.tick import Tick, Transport
+from protocols.amqp.connection import AmqpConnection
 from protocols.amqp.errors import (
     CONNECTION_FORCED,
     INTERNAL_ERROR,
@@ -30,6 +35,7 @@ from protocols.amqp.events import (
     Detached,
     Dispositions,
     Ended,
+    Event,
     LinkFailed,
     Portion,
     Posting,
@@ -39,12 +45,29 @@ from protocols.amqp.events import (
 )
 from protocols.amqp.performatives import Close
 
+#: Deliveries that a DISPOSITION settles at once: some milliseconds if they fail.
+_SETTLED_MAX: Final = 512
+
 #: The function that handles each event, by type.
 Handlers = Mapping[type, Callable[[Any, Any], None]]
 
 
 class AmqpEndpoint(LinkOwner):
     """The broker's side of one AMQP connection, incoming or outgoing."""
+
+    def __init__(
+        self,
+        tick: Tick,
+        transport: Transport,
+        options: AmqpOptions,
+        codec: AmqpConnection,
+        connection_id: str,
+        peer: Peer,
+    ) -> None:
+        super().__init__(tick, transport, options, codec, connection_id, peer)
+        self._steps: ReadSteps[Event] = ReadSteps(self, self.process)
+        self._ended = False  # the peer has closed its side
+        self._gone = False  # the connection is lost, and what came before is still to be handled
 
     @property
     @abstractmethod
@@ -78,19 +101,16 @@ class AmqpEndpoint(LinkOwner):
         """End the connection as if it had failed: the peer has closed its side without CLOSE."""
         if not self.lost:
             self.codec.receive_eof()
+            self._ended = True
             self.process()
-            self.end(redelivery.LOST)
-            self.codec.send_close()
 
     def process(self) -> None:
-        """Handle the frames that have arrived."""
-        codec, handlers = self.codec, self.handlers
+        """Handle the frames that have arrived; in this tick, and in later ones."""
+        if self._steps.pending:
+            return
         failure: AmqpError | None = None
         try:
-            while not self.lost and (events := codec.events()):
-                for event in events:
-                    if (handler := handlers.get(type(event))) is not None:  # else there is nothing to do
-                        handler(self, event)
+            self._handle()
         except AmqpError as error:
             failure = error
         self.incoming.publish()
@@ -98,8 +118,30 @@ class AmqpEndpoint(LinkOwner):
             self.fail_with(failure)
         if self.answers.confirm(self):
             self.touch()
-        if codec.error is not None:
-            self.fail_with(codec.error)
+        self._end_if_ended()
+
+    def _handle(self) -> None:
+        """Handle the frames that have arrived, until the tick's budget is used up.  Raises AmqpError."""
+        codec, handlers, steps = self.codec, self.handlers, self._steps
+        while not self.lost and (events := steps.take_later() or _divided(codec.events())):
+            for at, event in enumerate(events, 1):
+                if (handler := handlers.get(type(event))) is not None:  # else there is nothing to do
+                    handler(self, event)
+                if (at % ASKED_AFTER == 0 or isinstance(event, Dispositions)) and steps.pauses(events, at):
+                    return
+
+    def _end_if_ended(self) -> None:
+        """End if the codec has found an error, or the peer has gone, and all that it sent before is handled."""
+        if self._steps.pending:
+            return
+        if self.codec.error is not None:
+            self.fail_with(self.codec.error)
+        if self._gone:
+            self.connection_lost()
+        elif self._ended and not self.lost:
+            self.end(redelivery.LOST)
+            self.codec.send_close()
+            self.touch()
 
     def fail_with(self, error: AmqpError) -> None:
         """End the connection with an error: the peer has violated a rule of it."""
@@ -141,7 +183,10 @@ class AmqpEndpoint(LinkOwner):
 
     def connection_lost(self) -> None:
         """Note that the socket has closed."""
-        self.end(redelivery.LOST)
+        if self._steps.pending:  # the peer has sent these before
+            self._gone = True
+        else:
+            self.end(redelivery.LOST)
 
     def fail(self, why: str, *, moved: bool = False) -> None:
         self.codec.discard()
@@ -197,6 +242,16 @@ class AmqpEndpoint(LinkOwner):
         """Note that everything up to a tick is on disk."""
         self.answers.durable(number)
         self.touch()
+
+
+def _divided(events: list[Event]) -> list[Event]:
+    """Divide dispositions of many deliveries."""
+    if not any([isinstance(event, Dispositions) and len(event.contexts) > _SETTLED_MAX for event in events]):
+        return events
+    divided: list[Event] = []
+    for event in events:
+        divided += event.divided(_SETTLED_MAX) if isinstance(event, Dispositions) else [event]
+    return divided
 
 
 #: The functions that handle the events common to both sides.

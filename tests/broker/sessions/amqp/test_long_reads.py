@@ -1,0 +1,91 @@
+"""What one read brings may take several ticks: frames in their order, nothing lost, nothing confirmed early."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.sessions import read_steps
+from broker.sessions.amqp import endpoint
+from protocols.amqp.performatives import RECEIVER, Accepted, DeliveryState, Released, Source, Target
+from tests.simulation.world import held, small
+from tests.support.amqp_client import AmqpSim, message
+from tests.support.sim_broker import SimBroker
+
+LINKS = 200
+MESSAGES = 300
+
+
+@pytest.fixture(autouse=True)
+def costly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a tick handle some hundred frames, and a frame settle some messages."""
+    monkeypatch.setattr(read_steps, "FRAME_COST", 100)
+    monkeypatch.setattr(endpoint, "_SETTLED_MAX", 20)
+
+
+@pytest.fixture
+def broker() -> SimBroker:
+    return SimBroker(small())
+
+
+def first_tick(broker: SimBroker, client: AmqpSim) -> None:
+    """The tick in which what the client has to send comes, and no more."""
+    data = client.codec.data_to_send()
+    client._tell(lambda: client.session.receive_data(data))
+    broker.parts.tick.touch(client)
+    broker._woken = False
+    broker.parts.tick.end()
+
+
+def attach_many(client: AmqpSim) -> None:
+    for n in range(LINKS):
+        client.ses.new_receiver(f"{n}").send_attach(
+            source=Source(f"q{n}", capabilities=("queue",)), target=Target("me")
+        )
+
+
+def test_many_links_are_attached_in_several_ticks(broker: SimBroker) -> None:
+    client = AmqpSim(broker)
+    attach_many(client)
+    first_tick(broker, client)
+    assert 0 < len(broker.engine.queues) < LINKS
+    paused = not client.reading
+    broker.run()
+    assert {f"q{n}" for n in range(LINKS)} <= set(broker.engine.queues)
+    assert paused
+    assert client.reading
+    assert not client.ends
+
+
+@pytest.mark.parametrize("ends", ["lost", "eof", "close"])
+def test_a_client_that_leaves_at_once_has_everything_done_that_it_sent_before(broker: SimBroker, ends: str) -> None:
+    client = AmqpSim(broker)
+    attach_many(client)
+    if ends == "close":
+        client.codec.send_close()
+    data = client.codec.data_to_send()
+    with broker.turn():
+        client.session.receive_data(data)
+        if ends == "lost":
+            client.abort()
+        elif ends == "eof":
+            client.session.receive_eof()
+    broker.run()
+    assert client.closed
+    assert not broker.engine.connections.by_id
+    assert broker.reported("connection.failed") == []
+
+
+@pytest.mark.parametrize(("state", "left"), [(Accepted(), 0), (Released(), MESSAGES)])
+def test_a_disposition_of_many_messages_is_applied_in_parts(broker: SimBroker, state: DeliveryState, left: int) -> None:
+    client = AmqpSim(broker)
+    for _ in range(MESSAGES // 100):
+        client.put(client.sender("a", "queue"), *[message("x")] * 100)
+    client.receiver("a", "queue", credit=MESSAGES)
+    ids = [delivery.id for delivery in client.take(MESSAGES)]
+    client.ses.send_disposition(RECEIVER, ids[0], ids[-1], settled=False, state=state)
+    first_tick(broker, client)
+    assert 0 < broker.engine.queues["a"].delivering < MESSAGES
+    broker.run()
+    client.say()
+    assert client.confirmed == set(ids)
+    assert len(held(broker, "a")) == left
