@@ -46,6 +46,8 @@ def test_what_no_dead_letter_queue_takes_either_is_refused() -> None:
     with pytest.raises(NoQueue, match="queue a of address a is disabled"):
         bench.send("a", b"1", routing_type=ANYCAST)
     bench.run()
+    bench.sent("a", b"2", durable=False)
+    assert bench.engine.addresses["a"].unrouted == 1, "what may be lost is counted"
     assert not bench.broker.reported("message.no_route")
     assert bench.bodies("D") == []
 
