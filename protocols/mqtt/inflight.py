@@ -171,15 +171,20 @@ class Outgoing(Generic[T]):
         self.ids.use(packet_id)
         self._inflight[packet_id] = state, message
 
-    def resend(self) -> list[tuple[int, Sent, T | None]]:
-        """The packets to send again now after a reconnect, in order ([MQTT-4.4.0-1], [MQTT-4.6.0-1]).
+    @property
+    def resends(self) -> bool:
+        """Whether there are packets to send again, now or after acknowledgements."""
+        return bool(self._again)
+
+    def resend(self, most: int = PACKET_ID_MAX) -> list[tuple[int, Sent, T | None]]:
+        """The next packets to send again now after a reconnect, in order ([MQTT-4.4.0-1], [MQTT-4.6.0-1]).
 
         PUBLISH with DUP [MQTT-3.3.1-1], or PUBREL for released messages, which needs no quota but uses one: a receiver
-        that keeps its session, as Mosquitto's bridges do, counts messages that it has not completed.  When the quota is
-        used up, call it again after acknowledgements, until it returns nothing.
+        that keeps its session, as Mosquitto's bridges do, counts messages that it has not completed.  Call it until it
+        returns nothing, and again after acknowledgements: the quota was used up, or it has finished.
         """
-        found = []
-        while self._again:
+        found: list[tuple[int, Sent, T | None]] = []
+        while self._again and len(found) < most:
             packet_id = self._again[-1]
             state, message = self._inflight.get(packet_id, (None, None))
             if self._quota <= 0 and state in (Sent.AT_LEAST_ONCE, Sent.EXACTLY_ONCE):

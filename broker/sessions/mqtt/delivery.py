@@ -14,6 +14,7 @@ from broker.engine import (
     Consumer,
     Ending,
     Engine,
+    LongWork,
     Outcome,
     Outcomes,
     StoredSession,
@@ -34,12 +35,13 @@ from protocols.mqtt.packets import Ack
 class Deliveries:
     """The sink of all consumers of a session.  `sender` is None while the session has no connection."""
 
-    __slots__ = ("_credit", "_engine", "_subscriptions", "in_flight", "retired", "sender")
+    __slots__ = ("_credit", "_engine", "_resending", "_subscriptions", "in_flight", "retired", "sender")
 
     def __init__(self, engine: Engine, in_flight: InFlight) -> None:
         self.in_flight = in_flight
         self.sender: Sender | None = None
         self._engine = engine
+        self._resending = False  # in steps; nothing else is sent with QoS 1 or 2 meanwhile
         self._subscriptions: dict[Consumer, Subscription] = {}
         self.retired: dict[Consumer, Subscription] = {}  # ended, with messages in flight
         self._credit = Credit(engine, in_flight, self._subscriptions)
@@ -155,10 +157,30 @@ class Deliveries:
 
     def proceed(self) -> None:
         """Use the quota that is left: for messages to send again, then parked ones, then new ones of the engine."""
-        sender, parked = self.sender, self._credit.parked
-        if sender is None:
+        sender = self.sender
+        if sender is None or self._resending:
             return
-        sender.resend()
+        if self.in_flight.outgoing.resends:
+            self._resending = True
+            self._engine.ticks.begin_work(self, self._resend(sender), sender.port.transport)
+        else:
+            self._use_quota(sender)
+
+    def _resend(self, sender: Sender) -> LongWork:
+        try:
+            for cost in sender.resend():
+                yield cost
+                if self.sender is not sender:
+                    break
+        finally:
+            self._resending = False
+        if self.sender is sender:
+            self._use_quota(sender)
+        else:
+            self.proceed()
+
+    def _use_quota(self, sender: Sender) -> None:
+        parked = self._credit.parked
         while parked and self.in_flight.open:
             consumer, messages = parked.pop()
             self._send(sender, self._subscriptions[consumer], consumer, self._still_due(consumer, messages))

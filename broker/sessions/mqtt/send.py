@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Final
 
-from broker.engine import AckMode, Consumer, Engine
+from broker.engine import AckMode, Consumer, Engine, LongWork
 from broker.engine.model.message import Message, size_of
 from broker.sessions.convert import ConversionError, rendering_error
 from broker.sessions.mqtt.inflight import Flying, InFlight
@@ -29,6 +29,10 @@ _ID: Final = attrgetter("id")
 
 #: What it costs to send a run of messages and to journal its packet identifiers, in microseconds of the tick's budget.
 RUN_COST: Final = 60
+
+#: How many messages are resent together, and what one costs.
+RESENT_TOGETHER: Final = 256
+RESENT_COST: Final = 5
 
 #: How many times larger than in memory a message may become as a packet of another protocol's message.
 _INFLATION_MAX: Final = 8
@@ -160,11 +164,13 @@ class Sender:
             if consumer is not None and message.id in consumer.unacked:
                 self.port.refused(consumer, message, text, ack.reason_code)
 
-    def resend(self) -> None:
-        """Resend what an earlier connection left unanswered, in the order of sending, up to the quota."""
-        again = self._in_flight.outgoing.resend()
-        if not again:
-            return
+    def resend(self) -> LongWork:
+        """Resend in steps what an earlier connection left unanswered, in the order of sending, up to the quota."""
+        while again := self._in_flight.outgoing.resend(RESENT_TOGETHER):
+            self._resend(again)
+            yield RESENT_COST * len(again)
+
+    def _resend(self, again: Sequence[tuple[int, Sent, Flying | None]]) -> None:
         port = self.port
         ticket = 0 if self._in_flight.stored is None else self._engine.ticks.confirmation(port)
         released: list[int] = []

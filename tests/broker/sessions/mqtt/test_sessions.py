@@ -14,9 +14,10 @@ from broker.engine.model.permissions import Permission
 from broker.engine.queues.steps import BUDGET, BUDGET_MIN
 from broker.sessions.mqtt import receive, send
 from broker.sessions.mqtt.subscribe import SUBSCRIBE_COST, UNSUBSCRIBE_COST
-from broker.sessions.tick import ENDING_COST, Tick
+from broker.sessions.tick import ENDING_COST
 from protocols.mqtt.codes import V5, V31, V311, PacketType
 from protocols.mqtt.encode import PublishHead, encode
+from protocols.mqtt.inflight import Outgoing
 from protocols.mqtt.packets import Disconnect, Suback, Subscribe, Unsuback, Unsubscribe, Will
 from protocols.mqtt.properties import (
     MAXIMUM_PACKET_SIZE,
@@ -690,31 +691,28 @@ def test_a_connect_that_waits_while_the_broker_stops_is_answered(sim: SimWorld) 
 # -- many at once ------------------------------------------------------------------------------------------------------
 
 
-def most_in_a_tick(sim: SimWorld, monkeypatch: pytest.MonkeyPatch, counted: Callable[[], int]) -> list[int]:
+def most_in_a_tick(sim: SimWorld, counted: Callable[[], int]) -> list[int]:
     """By how much a figure falls in each tick from now on."""
     falls: list[int] = []
-    end, before = Tick.end, [counted()]
+    before = [counted()]
 
-    def ended(tick: Tick) -> None:
-        end(tick)
+    def after_tick() -> None:
         now = counted()
         falls.append(before[0] - now)
         before[0] = now
 
-    monkeypatch.setattr(Tick, "end", ended)
+    sim.broker.after_tick = after_tick
     return falls
 
 
 @pytest.mark.parametrize("lasting", [False, True])
-def test_many_connections_that_end_at_once_end_in_steps(
-    sim: SimWorld, monkeypatch: pytest.MonkeyPatch, lasting: bool
-) -> None:
+def test_many_connections_that_end_at_once_end_in_steps(sim: SimWorld, lasting: bool) -> None:
     watcher = sim.subscriber("watcher", "wills")
     expiry = 60 if lasting else 0
     clients = [sim.connect(f"c{n}", expiry=expiry, will=Will("wills", b"%d" % n, 0, False)) for n in range(200)]
     sessions = sim.broker.accepting.mqtt_sessions
     falls = most_in_a_tick(
-        sim, monkeypatch, lambda: sum(getattr(sessions.get(f"c{n}"), "owner", None) is not None for n in range(200))
+        sim, lambda: sum(getattr(sessions.get(f"c{n}"), "owner", None) is not None for n in range(200))
     )
     with sim.broker.turn():
         for client in clients:
@@ -724,11 +722,11 @@ def test_many_connections_that_end_at_once_end_in_steps(
     assert watcher.payloads() == [b"%d" % n for n in range(200)], "each has its will, in order"
 
 
-def test_many_sessions_that_expire_at_once_end_in_steps(sim: SimWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_sessions_that_expire_at_once_end_in_steps(sim: SimWorld) -> None:
     for n in range(200):
         sim.connect(f"c{n}", expiry=60).drop()
     sessions = sim.broker.accepting.mqtt_sessions
-    falls = most_in_a_tick(sim, monkeypatch, lambda: len(sessions))
+    falls = most_in_a_tick(sim, lambda: len(sessions))
     sim.advance(61)
     assert sum(falls) == 200
     assert max(falls) <= BUDGET // DUE_COST + 1
@@ -748,14 +746,12 @@ def test_a_client_that_returns_before_its_lost_connection_has_ended_has_its_sess
     assert greeted.payloads() == [b"here"]
 
 
-def test_many_filters_of_a_packet_are_subscribed_in_steps_and_what_is_behind_them_waits(
-    sim: SimWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_filters_of_a_packet_are_subscribed_in_steps_and_what_is_behind_them_waits(sim: SimWorld) -> None:
     filters = [f"a/{n}" for n in range(200)]
     client = sim.connect("c", expiry=60)
     session = sim.broker.accepting.mqtt_sessions.get("c")
     assert session is not None
-    falls = most_in_a_tick(sim, monkeypatch, lambda: -len(session.subscriptions))
+    falls = most_in_a_tick(sim, lambda: -len(session.subscriptions))
     client.codec.send(Subscribe(1, [wish(each, 1) for each in filters]))
     client.codec.send(Unsubscribe(2, [topic_filter(each) for each in filters[:150]]))
     client.codec.send_publish(PublishHead(V5, filters[-1], qos=1), [b"x"], [3])
@@ -791,12 +787,12 @@ def test_a_client_that_hangs_up_while_it_subscribes_has_what_was_made(sim: SimWo
 
 @pytest.mark.parametrize(("retain", "cost"), [(False, receive.RUN_COST), (True, receive.RETAIN_COST)])
 def test_many_publications_of_a_read_are_published_in_steps_in_their_order(
-    sim: SimWorld, monkeypatch: pytest.MonkeyPatch, retain: bool, cost: int
+    sim: SimWorld, retain: bool, cost: int
 ) -> None:
     watcher = sim.subscriber("watcher", "#", qos=1)
     client = sim.connect("p")
     traffic = sim.broker.accepting.mqtt_sessions.traffic
-    falls = most_in_a_tick(sim, monkeypatch, lambda: -traffic.received)
+    falls = most_in_a_tick(sim, lambda: -traffic.received)
     for n in range(500):
         # A run has one QoS: each packet is a run of its own.
         client.codec.send_publish(PublishHead(V5, f"t/{n}", qos=n % 2, retain=retain), [b"%d" % n], [n + 1] * (n % 2))
@@ -824,14 +820,60 @@ def test_a_client_that_hangs_up_has_everything_published_that_it_sent_before(sim
     assert [each.remote for each in sim.broker.engine.connections.by_id.values()] == [carrier(watcher).remote]
 
 
-def test_a_backlog_of_many_topics_is_delivered_in_steps(sim: SimWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backlog_of_many_topics_is_delivered_in_steps(sim: SimWorld) -> None:
     sim.subscriber("away", "#", qos=1, expiry=60).drop()
     sender = sim.connect("p")
     for n in range(500):
         sender.publish(f"t/{n}", b"%d" % n, qos=1)
     [queue] = [each for each in sim.broker.engine.queues.values() if each.name == "away.#"]
-    falls = most_in_a_tick(sim, monkeypatch, lambda: len(queue.backlog))
+    falls = most_in_a_tick(sim, lambda: len(queue.backlog))
     client = sim.connect("away", clean=False, expiry=60)  # with topic aliases: it gets packets one by one
     assert client.payloads() == [b"%d" % n for n in range(500)]
     assert sum(falls) == 500
     assert max(falls) <= BUDGET // send.RUN_COST + dispatch.RUN_PART
+
+
+def outgoing_of(sim: SimWorld, client_id: str) -> Outgoing[Any]:
+    """What a session has in flight."""
+    session = sim.broker.accepting.mqtt_sessions.get(client_id)
+    assert session is not None
+    return session.deliveries.in_flight.outgoing
+
+
+def test_a_full_window_is_resent_in_steps(sim: SimWorld) -> None:
+    """In the order of sending, and before anything new, though acknowledgements make room meanwhile."""
+    client = sim.connect("c", expiry=60, auto=False)
+    client.subscribe("t", qos=1)
+    sender = sim.connect("p")
+    for n in range(5_000):
+        sender.publish("t", b"%d" % n, qos=1)
+    client.settle()
+    assert len(client.take()) == 5_000
+    client.drop()
+    outgoing = outgoing_of(sim, "c")
+    sender.publish("t", b"new", qos=1)
+    falls = most_in_a_tick(sim, lambda: len(outgoing._again or ()))
+    assert sim.connect("c", clean=False, expiry=60).payloads() == [*(b"%d" % n for n in range(5_000)), b"new"]
+    assert max(falls) <= (BUDGET + BUDGET_MIN) // send.RESENT_COST + send.RESENT_TOGETHER
+    assert not outgoing.resends
+
+
+def test_a_connection_that_ends_while_a_window_is_resent_leaves_it_to_the_next(sim: SimWorld) -> None:
+    client = sim.connect("c", expiry=60, auto=False)
+    client.subscribe("t", qos=1)
+    sender = sim.connect("p")
+    for n in range(5_000):
+        sender.publish("t", b"%d" % n, qos=1)
+    client.drop()
+    outgoing = outgoing_of(sim, "c")
+    cut: list[int] = []
+
+    def after_tick() -> None:
+        if outgoing.resends and not cut:
+            cut.append(len(outgoing._again or ()))
+            sim.broker._clients[-1].abort()
+
+    sim.broker.after_tick = after_tick
+    sim.connect("c", clean=False, expiry=60, auto=False)
+    assert 0 < cut[0] < 5_000
+    assert sim.connect("c", clean=False, expiry=60).payloads() == [b"%d" % n for n in range(5_000)]
