@@ -236,3 +236,13 @@ def test_what_waits_for_redelivery_goes_back_to_disk(crash: bool | None, durable
         bench.ack(taker, message)
     assert sorted(again) == nacked
     bench.check()
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_what_a_full_disk_still_lets_in_is_paged_like_the_rest(durable: bool) -> None:
+    """Its producer waits, but what had been read from it before enters."""
+    bench = Bench({"match": "q", **PAGE, "max-size-bytes": 0})
+    bench.declare("q")
+    bench.engine.usage.disk.full = True
+    bench.sent("q", BODY, durable=durable)
+    assert (bench.queue("q").paged, bench.engine.usage.messages) == (1, 0)
