@@ -6,6 +6,7 @@ packets in a row.  `layout` defines the bytes of each packet.
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
@@ -76,6 +77,14 @@ class Publish:
         self.topics = [topic]
         self.payloads = [payload]
         self.packet_ids = [packet_id] if packet_id else []
+
+    def cut(self, at: int) -> Publish:
+        """Take the packets from a position on out of the run; returns a run of them."""
+        rest = copy(self)
+        rest.topics, self.topics = self.topics[at:], self.topics[:at]
+        rest.payloads, self.payloads = self.payloads[at:], self.payloads[:at]
+        rest.packet_ids, self.packet_ids = self.packet_ids[at:], self.packet_ids[:at]
+        return rest
 
 
 #: The `type` of events that are not whole packets: numbers that no packet type has.

@@ -102,6 +102,20 @@ class Producers:
         finally:
             state.atomic = False
 
+    def reach(self, name: str) -> int:
+        """How many queues a message to an address of that name may enter; the address need not exist."""
+        state = self._state
+        address = state.addresses.get(name)
+        if address is None:
+            return state.bindings.reach(name)
+        anycast, multicast = state.bindings.targets(address)
+        return len(anycast) + len(multicast)
+
+    @property
+    def reach_max(self) -> int:
+        """More than any message may enter."""
+        return len(self._state.queues)
+
     def check_admitted(self, send: Send) -> None:
         """Raises AddressFull if the address of a send, which is found, refuses messages now."""
         self._state.room.check(send.address)

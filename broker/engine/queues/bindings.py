@@ -65,6 +65,10 @@ class Bindings:
             address.targets_version = self._version
         return address.targets
 
+    def reach(self, name: str) -> int:
+        """How many queues of wildcard addresses a message to an address of that name may enter."""
+        return len(self._match(name))
+
     def reaches(self, name: str, queue: Queue) -> bool:
         """Whether messages sent to an address of that name may enter the queue."""
         return queue.address.name == name or queue in self._match(name)

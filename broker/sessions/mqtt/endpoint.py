@@ -35,6 +35,7 @@ from protocols.mqtt.packets import (
     Ack,
     Connack,
     Packet,
+    Publish,
     Suback,
     Unsuback,
 )
@@ -64,6 +65,7 @@ class MqttEndpoint(Port):
         "_ended",
         "_ending",
         "_later",
+        "_rest",
         "_traffic",
         "_working",
         "answers",
@@ -88,6 +90,7 @@ class MqttEndpoint(Port):
         self._ending = False  # it fails once all owed answers are sent
         self._working = False  # on a packet that takes several ticks perhaps
         self._later: list[Packet] = []  # those behind that packet
+        self._rest: Publish | None = None  # what is still to be published of the run being handled
 
     @property
     @abstractmethod
@@ -125,6 +128,9 @@ class MqttEndpoint(Port):
                     if self.lost:
                         return  # an earlier packet has ended the connection
                     handlers[packet.type](self, packet)
+                    if self._rest is not None:
+                        packets.insert(at + 1, self._rest)
+                        self._rest = None
                     if self.works or (at + 1 < len(packets) and self._pauses()):
                         self._later = packets[at + 1 :]
                         return self.confirm()
@@ -143,6 +149,9 @@ class MqttEndpoint(Port):
     @property
     def works(self) -> bool:
         return not self.lost and (self._working or bool(self._later))
+
+    def _publish(self, run: Publish) -> None:
+        self._rest = self._receiving().publish(run)
 
     def _pauses(self) -> bool:
         """Whether the tick's budget is used up; if it is, the packets that follow wait for the next tick."""
@@ -397,7 +406,7 @@ def _nothing() -> LongWork:
 
 #: What handles the packets common to both sides.
 SHARED: Final[Handlers] = {
-    PacketType.PUBLISH: lambda session, run: session._receiving().publish(run),
+    PacketType.PUBLISH: MqttEndpoint._publish,
     BEGUN: lambda session, begun: session._receiving().begin(begun),
     PART: lambda session, part: session._receiving().part(part),
     PacketType.PUBACK: MqttEndpoint._on_ack,

@@ -31,6 +31,15 @@ from protocols.mqtt.topics import AddressSyntax
 #: How many addresses a publisher caches, by topic: some tens of KiB for each connection.
 TOPICS_REMEMBERED_MAX: Final = 256
 
+#: What it costs, in nanoseconds, that a topic leads to a queue, and that a message enters one; and what is published
+#: together costs so much at most, unless it is one message.
+_TOPIC_NS: Final = 5_000
+_MESSAGE_NS: Final = 20
+_PART_NS: Final = 4_000_000
+
+#: How many messages are retained together: each is journaled, and replaces another one.
+RETAINED_TOGETHER: Final = 32
+
 _MULTICAST_ONLY: Final = {RoutingType.MULTICAST}
 
 #: Refusals that do not disconnect a client before 5.0: it cannot be told of them, and the specification lets the broker
@@ -107,6 +116,30 @@ class Publisher:
         self._access = access
         self._version = access.version  # of the permissions that the addresses were looked up with
         self._addresses.clear()
+
+    def fitting(self, run: Publish) -> int:
+        """How many of a run's first messages to publish together, so that no tick is long: at least one.
+
+        A run of 2,000 topics to 300 subscribers of all of them takes three seconds.
+        """
+        count, producers = len(run.topics), self._engine.producers
+        if run.retain:
+            return min(count, RETAINED_TOGETHER)
+        if count * producers.reach_max * (_TOPIC_NS + _MESSAGE_NS) <= _PART_NS:
+            return count
+        reaches: dict[str, int] = {}
+        cost = 0
+        for at, topic in enumerate(run.topics):
+            reach = reaches.get(topic)
+            if reach is None:
+                reach = reaches[topic] = producers.reach(self._syntax.to_address(topic))
+                cost += reach * _TOPIC_NS
+            cost += reach * _MESSAGE_NS
+            if cost > _PART_NS and at:
+                count = at
+                break
+        self._engine.ticks.spend(min(cost, _PART_NS) // 1_000)
+        return count
 
     def publish(
         self, run: Publish, payloads: Sequence[Body], leave: Sequence[int] = (), noted: Noted | None = None

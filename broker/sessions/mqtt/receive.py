@@ -57,6 +57,8 @@ class Receiver:
         self._mount = common.mount
         self._link = link
         self._publisher = Publisher(engine, common.sessions.syntax, self, session.client.access)
+        self._rest: Publish | None = None  # what is left of a run,
+        self._rest_refused: dict[int, Refused] = {}  # ... and what of it is refused
         self._run: Publish | None = None  # the PUBLISH that is arriving in parts,
         self._refused: dict[int, Refused] = {}  # ... and why, if it is refused
         self._failure: MqttError | None = None  # what was wrong when it was finished
@@ -64,16 +66,24 @@ class Receiver:
         self._messages = self._bytes = 0  # received since
         self._uploading = Uploading(engine, link.reading, self._uploaded, self._go_on)
 
-    def publish(self, run: Publish) -> None:
-        """Publish a run of messages in memory.  Raises MqttError."""
+    def publish(self, run: Publish) -> Publish | None:
+        """Publish a run of messages in memory, or the first part of it; returns the rest.  Raises MqttError."""
+        refused = self._rest_refused if run is self._rest else self._refusals(run, map(len, run.payloads))
+        self._rest = None
+        fitting = 1 if len(run.topics) == 1 else self._publisher.fitting(run)
+        if fitting < len(run.topics):
+            self._rest = run.cut(fitting)
+            self._rest_refused = {at - fitting: why for at, why in refused.items() if at >= fitting}
+            refused = {at: why for at, why in refused.items() if at < fitting}
         self._engine.ticks.spend(RETAIN_COST * len(run.topics) if run.retain else RUN_COST)
-        self._take(run, run.payloads, self._refusals(run, map(len, run.payloads)))
+        self._take(run, run.payloads, refused)
         if self._held is not None:
             self._messages += len(run.payloads)
             self._bytes += sum(map(len, run.payloads))
             too_much = self._messages > self.held_messages_max or self._bytes > self.held_bytes_max
             if not run.qos or too_much or self._engine.usage.memory_full:
                 self._link.reading.stop(_FULL)
+        return self._rest
 
     def _refusals(self, run: Publish, sizes: Iterable[int]) -> dict[int, Refused]:
         """Return which messages of a run are refused whatever is in them, by position.  Raises MqttError."""

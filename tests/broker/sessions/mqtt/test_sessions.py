@@ -877,3 +877,42 @@ def test_a_connection_that_ends_while_a_window_is_resent_leaves_it_to_the_next(s
     sim.connect("c", clean=False, expiry=60, auto=False)
     assert 0 < cut[0] < 5_000
     assert sim.connect("c", clean=False, expiry=60).payloads() == [b"%d" % n for n in range(5_000)]
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("topics", [1, 200])
+def test_a_run_that_reaches_many_queues_is_published_in_parts(sim: SimWorld, qos: int, topics: int) -> None:
+    """Each topic costs something for each subscriber: 2,000 of them and 300 subscribers took three seconds."""
+    watchers = [sim.subscriber(f"w{n}", "#", qos=qos) for n in range(60)]
+    client = sim.connect("p")
+    for n in range(topics):
+        client.publish(f"t/{n}", b"", qos=qos)  # so that they are read in runs
+    assert [len(watcher.payloads()) for watcher in watchers] == [topics] * 60
+    client.answers.clear()
+    traffic = sim.broker.accepting.mqtt_sessions.traffic
+    falls = most_in_a_tick(sim, lambda: -traffic.received)
+    bodies = [b"%d" % n for n in range(200)]
+    for n, body in enumerate(bodies):
+        client.codec.send_publish(PublishHead(V5, f"t/{n % topics}", qos=qos), [body], [n + 1] * (qos > 0))
+    client.settle()
+    assert [watcher.payloads() for watcher in watchers] == [bodies] * 60
+    ids = [id for kind in (P.PUBACK, P.PUBCOMP) for id, _ in client.replies(kind)]
+    assert ids == [n + 1 for n in range(200) if qos]
+    assert sum(falls) == 200
+    assert max(falls) <= (2 * (BUDGET + BUDGET_MIN) // (60 * 5) if topics > 1 else 200)
+
+
+def test_the_parts_of_a_run_below_a_mount_point_keep_their_refusals() -> None:
+    """Topics are mapped once, and refusals are those of their messages."""
+    sim = SimWorld(with_mqtt(mount_point="m/", message_size_limit=10))
+    watchers = [sim.subscriber(f"w{n}", "t/#", qos=1) for n in range(60)]
+    client = sim.connect("p")
+    for n in range(100):
+        client.publish(f"t/{n}", b"", qos=1)  # so that they are read in runs
+    assert [len(watcher.payloads()) for watcher in watchers] == [100] * 60
+    bodies = [b"x" * (20 if n % 7 == 3 else 2) for n in range(100)]
+    for n, body in enumerate(bodies):
+        client.codec.send_publish(PublishHead(V5, f"t/{n}", qos=1), [body], [n + 1])
+    client.settle()
+    assert [len(watcher.payloads()) for watcher in watchers] == [sum(len(body) == 2 for body in bodies)] * 60
+    assert [id for id, why in client.replies(P.PUBACK) if why >= 0x80] == [n + 1 for n in range(100) if n % 7 == 3]
