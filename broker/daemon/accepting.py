@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from broker import __version__
 from broker.config import AmqpAcceptor, Config, MessagingAcceptor, MqttAcceptor, StompAcceptor
@@ -23,6 +24,7 @@ from broker.sessions.session import Session
 from broker.sessions.stomp.headers import Options, Prefixes
 from broker.sessions.stomp.session import StompSession
 from broker.sessions.tick import Tick, Transport
+from broker.sessions.websocket.carried import Carried
 from protocols.amqp.limits import Limits as AmqpLimits
 from protocols.mqtt.codes import Role
 from protocols.mqtt.fields import PACKET_BYTES_MAX
@@ -30,6 +32,11 @@ from protocols.mqtt.limits import WHOLE_BYTES_MIN
 from protocols.mqtt.limits import Limits as MqttLimits
 from protocols.mqtt.runs import Shared
 from protocols.stomp.limits import Limits as StompLimits
+
+#: Makes a session that a WebSocket can carry.
+MakeCarried = Callable[[Transport, int, Peer], Carried]
+
+Made = TypeVar("Made", bound=Session)
 
 
 class Accepting:
@@ -75,7 +82,7 @@ class Accepting:
             make = self._amqp(acceptor, open_properties(servers, amqp_scheme(acceptor, at)))
         return self._over_websocket(make, acceptor) if acceptor.websocket else make
 
-    def _over_websocket(self, make: MakeSession, acceptor: StompAcceptor | MqttAcceptor | AmqpAcceptor) -> MakeSession:
+    def _over_websocket(self, make: MakeCarried, acceptor: StompAcceptor | MqttAcceptor | AmqpAcceptor) -> MakeSession:
         # Imported here: brokers without WebSocket start faster.
         from broker.sessions.websocket.mqtt import MqttWebSocketSession
         from broker.sessions.websocket.session import SUBPROTOCOLS, WebSocketSession
@@ -83,7 +90,7 @@ class Accepting:
 
         origins, report = acceptor.websocket_origins, self._tick.engine.report
         kind: type[WebSocketSession] = WebSocketSession
-        names = SUBPROTOCOLS[acceptor.protocol]
+        names, most = SUBPROTOCOLS[acceptor.protocol], self._config.limits.connect_bytes_max
         if isinstance(acceptor, StompAcceptor):
             kind = StompWebSocketSession
         elif isinstance(acceptor, MqttAcceptor):
@@ -97,14 +104,14 @@ class Accepting:
                 report("websocket.foreign", remote=peer.remote, asks_for=subprotocols, speaks=", ".join(names))
 
             offered = dict.fromkeys(names, _bound(make, transport, number, peer))
-            return kind(offered, origins=origins, refused=refused, foreign=foreign)
+            return kind(offered, connect_bytes_max=most, origins=origins, refused=refused, foreign=foreign)
 
         return wrapping
 
     def _connection_id(self, number: int) -> str:
         return f"{self._tick.engine.random.getrandbits(32):08x}-{number}"
 
-    def _stomp(self, acceptor: StompAcceptor, failover: str) -> MakeSession:
+    def _stomp(self, acceptor: StompAcceptor, failover: str) -> MakeCarried:
         config, large = self._config, acceptor.stomp_min_large_message_size
         limits = StompLimits(
             header_count_max=config.limits.header_count_max,
@@ -127,7 +134,7 @@ class Accepting:
             failover=failover,
         )
 
-        def make(transport: Transport, number: int, peer: Peer) -> Session:
+        def make(transport: Transport, number: int, peer: Peer) -> Carried:
             return StompSession(
                 self._tick,
                 transport,
@@ -140,7 +147,7 @@ class Accepting:
 
         return make
 
-    def _amqp(self, acceptor: AmqpAcceptor, failover: dict[str, object]) -> MakeSession:
+    def _amqp(self, acceptor: AmqpAcceptor, failover: dict[str, object]) -> MakeCarried:
         config, large = self._config, acceptor.amqp_min_large_message_size
         limits = AmqpLimits(
             frame_bytes_max=acceptor.max_frame_size,
@@ -163,7 +170,7 @@ class Accepting:
             failover=failover,
         )
 
-        def make(transport: Transport, number: int, peer: Peer) -> Session:
+        def make(transport: Transport, number: int, peer: Peer) -> Carried:
             return AmqpSession(
                 self._tick,
                 transport,
@@ -184,7 +191,7 @@ class Accepting:
             return min(packet, config.journal.segment_size // 2)
         return min(packet, config.limits.large_body_bytes_max + config.limits.header_bytes_max)
 
-    def _mqtt(self, acceptor: MqttAcceptor, failover: str) -> MakeSession:
+    def _mqtt(self, acceptor: MqttAcceptor, failover: str) -> MakeCarried:
         config, large = self._config, acceptor.mqtt_min_large_message_size
         whole = PACKET_BYTES_MAX if large < 0 else min(large - 1, config.limits.body_bytes_max)
         limits = MqttLimits(
@@ -220,7 +227,7 @@ class Accepting:
         heads = Heads(sessions.syntax, mount) if mount else sessions.heads
         common = Common(self._tick, options, Shared(Role.SERVER, limits), sessions, heads, mount)
 
-        def make(transport: Transport, number: int, peer: Peer) -> Session:
+        def make(transport: Transport, number: int, peer: Peer) -> Carried:
             id, gate = self._connection_id(number), self._gate
             return MqttSession(common, transport, mount, connection_id=id, peer=peer, gate=gate)
 
@@ -290,5 +297,7 @@ def detecting(served: dict[str, MakeSession]) -> MakeSession:
     return make
 
 
-def _bound(make: MakeSession, transport: Transport, number: int, peer: Peer) -> Callable[[], Session]:
+def _bound(
+    make: Callable[[Transport, int, Peer], Made], transport: Transport, number: int, peer: Peer
+) -> Callable[[], Made]:
     return lambda: make(transport, number, peer)

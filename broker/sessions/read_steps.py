@@ -7,10 +7,11 @@ the read waits for the next tick, and nothing more is read meanwhile.  So the fr
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
-from broker.engine import LongWork
-from broker.sessions.base import BaseSession
+from broker.engine import Engine, LongWork
+from broker.sessions.reading import Reading
+from broker.sessions.tick import Transport
 
 Item = TypeVar("Item")
 
@@ -20,8 +21,28 @@ ASKED_AFTER: Final = 16
 #: What a frame costs at least, in microseconds (`broker.engine.queues.steps`).
 FRAME_COST: Final = 2
 
-#: Why a connection is not read: the rest of a read is still to be handled.
-_UNHANDLED: Final = "unhandled"
+
+class Stepping(Protocol):
+    """What a session has that handles its reads in steps."""
+
+    @property
+    def engine(self) -> Engine:
+        """The engine, whose ticks have the budget."""
+
+    @property
+    def reading(self) -> Reading:
+        """When the connection is read."""
+
+    @property
+    def transport(self) -> Transport:
+        """The connection."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether the connection is over."""
+
+    def touch(self) -> None:
+        """Flush the transport at the end of this tick."""
 
 
 def _nothing_more() -> None:
@@ -36,7 +57,7 @@ class ReadSteps(Generic[Item]):
 
     __slots__ = ("_later", "_resume", "_session", "_then", "pending")
 
-    def __init__(self, session: BaseSession, resume: Callable[[], None]) -> None:
+    def __init__(self, session: Stepping, resume: Callable[[], None]) -> None:
         self.pending = False
         self._session = session
         self._resume = resume
@@ -63,9 +84,9 @@ class ReadSteps(Generic[Item]):
         self.pending = True
         self._session.engine.ticks.begin_work(self, self._through(work), self._session.transport)
         if self.pending:
-            self._session.reading.stop(_UNHANDLED)
+            self._session.reading.stop(self)
 
-    def wait(self, later: list[Item], then: Callable[[], None]) -> None:
+    def wait(self, later: list[Item], then: Callable[[], None] = _nothing_more) -> None:
         """Let these frames wait behind that which takes more ticks; call `then` before them."""
         self._later = later
         self._then = then
@@ -77,7 +98,7 @@ class ReadSteps(Generic[Item]):
                 return
         self.pending = False
         then, self._then = self._then, _nothing_more
-        if self._session.reading.go(_UNHANDLED) and not self._session.lost:
+        if self._session.reading.go(self) and not self._session.lost:
             then()
             self._session.touch()
             self._resume()

@@ -266,7 +266,7 @@ class StompConnection:
     def _change(self, state: State, at: int, next_at: int) -> None:
         """Enter another state after a frame from `at` to `next_at`."""
         if self._state is State.CONNECTING and next_at - at > self._limits.connect_bytes_max:
-            raise first_too_large(self._limits)
+            raise first_too_large(self._limits.connect_bytes_max)
         self._at = next_at
         self._enter(state)
 
@@ -294,7 +294,7 @@ class StompConnection:
         if self._state is State.CONNECTING:
             left = self._limits.connect_bytes_max - (len(self._buffer) - at)
             if left <= 0:
-                raise first_too_large(self._limits)
+                raise first_too_large(self._limits.connect_bytes_max)
             wanted = min(wanted, left)
         self._wait(wanted, marks)
 

@@ -67,7 +67,7 @@ class HeadReader:
     def read_first(self, head: bytes) -> tuple[str, Headers, bytes | None]:
         """`read` for the first frame, which has a limit on its length.  Raises StompError."""
         if len(head) > self._limits.connect_bytes_max:
-            raise first_too_large(self._limits)
+            raise first_too_large(self._limits.connect_bytes_max)
         return self.read(head)
 
     def read(self, head: bytes) -> tuple[str, Headers, bytes | None]:
@@ -217,11 +217,9 @@ def head_reader(limits: Limits, version: str, state: State) -> HeadReader:
     return HeadReader(limits, version, state)
 
 
-def first_too_large(limits: Limits) -> StompError:
+def first_too_large(most: int) -> StompError:
     """The error for a first frame, complete or not, above its limit."""
-    return FirstTooLarge(
-        "frame too large", f"The first frame may have {limits.connect_bytes_max} bytes, this one has more."
-    )
+    return FirstTooLarge("frame too large", f"The first frame may have {most} bytes, this one has more.")
 
 
 def headers_too_large(limits: Limits) -> StompError:

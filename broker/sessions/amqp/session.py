@@ -25,7 +25,15 @@ from broker.sessions.amqp.transactions import OpenTransaction, Transactions
 from broker.sessions.login import Gate, Peer
 from broker.sessions.tick import Tick, Transport
 from protocols.amqp.connection import AmqpConnection
-from protocols.amqp.errors import INVALID_FIELD, UNAUTHORIZED_ACCESS, AmqpError, Scope, connection_error
+from protocols.amqp.errors import (
+    FRAMING_ERROR,
+    INVALID_FIELD,
+    UNAUTHORIZED_ACCESS,
+    AmqpError,
+    FrameTooLarge,
+    Scope,
+    connection_error,
+)
 from protocols.amqp.events import Attached, Began, Refused, Withdrawn
 from protocols.amqp.limits import Limits
 from protocols.amqp.link import Link
@@ -67,6 +75,11 @@ class AmqpSession(AmqpEndpoint):
     @property
     def handlers(self) -> Handlers:
         return _HANDLERS
+
+    def refuse_stranger(self, nbytes: int, most: int) -> None:
+        """End as after a first frame that is too large."""
+        text = f"Around a login {most} bytes may be sent, there are {nbytes}."
+        self.fail_with(FrameTooLarge(FRAMING_ERROR, text))
 
     def ending(self) -> None:
         self._login.over = True

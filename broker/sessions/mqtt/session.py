@@ -21,7 +21,7 @@ from broker.sessions.mqtt.terms import refusal
 from broker.sessions.session import MOVED
 from broker.sessions.tick import Transport
 from protocols.mqtt.codes import FAILURE, PacketType, ReasonCode
-from protocols.mqtt.errors import MqttError
+from protocols.mqtt.errors import MqttError, too_large
 from protocols.mqtt.packets import (
     Auth,
     Connack,
@@ -81,6 +81,10 @@ class MqttSession(MqttEndpoint):
         """End the connection, as the broker stops; the will is published as if the connection was lost."""
         reason = ReasonCode.SERVER_SHUTTING_DOWN if self.established else ReasonCode.SERVER_UNAVAILABLE
         self.goodbye(self.moved(MOVED) if moved else MqttError(reason, "the broker is shutting down"))
+
+    def refuse_stranger(self, nbytes: int, most: int) -> None:
+        """End as after a CONNECT that is too large."""
+        self.fail_with(too_large(nbytes, most, stranger=True))
 
     def taken_over(self) -> None:
         """A CONNACK that waits for the journal goes first."""

@@ -35,6 +35,7 @@ from broker.sessions.tick import Tick, Transport
 from protocols.stomp.connection import StompConnection, negotiate
 from protocols.stomp.errors import StompError
 from protocols.stomp.frames import Frame
+from protocols.stomp.heads import first_too_large
 from protocols.stomp.limits import Limits
 
 Read = TypeVar("Read")
@@ -258,6 +259,10 @@ class StompSession(Port):
         self._receipts.follow((0, failure))
         self.touch()
         self.end(redelivery.DISCONNECTED)
+
+    def refuse_stranger(self, nbytes: int, most: int) -> None:
+        """End with the ERROR for a first frame that is too large."""
+        self.fail_with(first_too_large(most))
 
     def dismiss(self, reason: str) -> None:
         self.shut_down(reason)

@@ -21,6 +21,9 @@ from typing import Final
 #: shorter.
 WHOLE_BYTES_MAX: Final = 2 << 10
 
+#: How many frames are passed on together: the library needs about 4 us for each, and one may hold a client's message.
+FRAMES_MAX: Final = 128
+
 _FIN: Final = 0x80
 _MASKED: Final = 0x80
 _MASK_BYTES: Final = 4
@@ -29,9 +32,13 @@ _LENGTH_64: Final = 127
 
 
 class Pieces:
-    """Splits the frames of one connection where necessary.  Buffers at most a header or three bytes."""
+    """Splits the frames of one connection where necessary.  Buffers at most a header or three bytes.
+
+    `rest`: what `cut` has left, from the first frame beyond `FRAMES_MAX` on; to be cut next.
+    """
 
     def __init__(self) -> None:
+        self.rest = b""
         self._kept = b""  # part of a header, or the bytes beyond a multiple of four
         self._left = 0  # bytes of the current frame still to be passed on, with those in `_kept`
         self._cutting = False  # whether the current frame is being split
@@ -41,7 +48,7 @@ class Pieces:
         self._mask = b""
 
     def cut(self, data: bytes) -> bytes:
-        """Return what to pass on to the library for some bytes from the socket."""
+        """Return what to pass on to the library for some bytes from the socket: for all but `rest`."""
         if self._kept:
             data = self._kept + data
             self._kept = b""
@@ -52,7 +59,13 @@ class Pieces:
         elif self._left:
             at = min(self._left, end)
             self._left -= at
+        frames = 0
+        self.rest = b""
         while at < end:
+            if frames == FRAMES_MAX:
+                self.rest = data[at:]
+                break
+            frames += 1
             payload, stop = _bounds(data, at, end)
             if not payload:
                 self._kept = data[at:]

@@ -3,7 +3,8 @@
 The peer's handshake selects the inner session; until then only the bytes of one request are buffered.  For AMQP and
 MQTT, messages are binary and their boundaries have no meaning (AMQP 1.0 WebSocket binding, 2.4; MQTT 5.0, 6).  `stomp`
 and `mqtt` say what is sent as one message.  The size of a message is not limited: `pieces` passes on what has arrived,
-and the inner session limits what it buffers.
+and the inner session limits what it buffers.  It does not hear of control frames and empty fragments: before the login
+they count here.  A read of many frames is handled in steps.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ from websockets.server import ServerProtocol
 from websockets.typing import Origin, Subprotocol
 
 from broker.sessions.protocol_detection import FIRST_BYTES, spoken
+from broker.sessions.read_steps import ReadSteps
 from broker.sessions.session import Session
+from broker.sessions.websocket.carried import Carried
 from broker.sessions.websocket.pieces import Pieces
 from broker.sessions.wrapping import WrappingSession
 
-MakeSession = Callable[[], Session]
+MakeSession = Callable[[], Carried]
 
 #: Longest request that opens a WebSocket, in bytes: browsers send one or two KiB, with cookies a little more.
 REQUEST_BYTES_MAX: Final = 10 << 10
@@ -41,6 +44,9 @@ _END_OF_REQUEST: Final = b"\r\n\r\n"
 #: What a request may begin like; its first bytes may be too few to tell.
 _HTTP: Final = ("", "HTTP")
 
+#: What the header of a client's frame takes at least, with its mask.
+_HEADER_BYTES: Final = 6
+
 _SILENT: Final = logging.Logger("websocket", logging.CRITICAL)
 
 
@@ -50,9 +56,10 @@ class WebSocketSession(WrappingSession):
     `offered` has a factory for each subprotocol, best first; `foreign` is called with the subprotocols of a client that
     has none of these.  With `origins`, pages of all other sites are refused, and `refused` is called with their origin:
     a browser lets any page connect, and sends its user's credentials along.  Clients that are not browsers send no
-    origin.
+    origin.  Frames that carry nothing may take `connect_bytes_max` bytes before the login.
     """
 
+    inner: Carried | None
     takes_text = False  # whether text messages are accepted too
     bare = False  # whether a handshake may offer no subprotocol: then the first of `offered` is used
 
@@ -60,12 +67,17 @@ class WebSocketSession(WrappingSession):
         self,
         offered: Mapping[str, MakeSession],
         *,
+        connect_bytes_max: int,
         origins: Sequence[str] = (),
         refused: Callable[[str], None] = lambda origin: None,
         foreign: Callable[[str], None] = lambda subprotocols: None,
     ) -> None:
         super().__init__()
         self._offered = offered
+        self._steps: ReadSteps[bytes] | None = None  # of `inner`
+        self._ends: list[Callable[[], None]] = []  # what comes after a read that is still handled
+        self._connect_bytes_max = connect_bytes_max
+        self._empty_bytes = 0  # of frames that carry nothing, before the login
         self._refused = refused
         self._foreign = foreign
         self._ws = ServerProtocol(
@@ -97,17 +109,55 @@ class WebSocketSession(WrappingSession):
             self._ws.receive_data(data[:end])
             self._process()
             data = data[end:]
-        if data and not self.ended:
+        steps = self._steps
+        if data and steps is not None:
+            if self._is_stepping:  # what TLS had decrypted
+                data = b"".join([*steps.take_later(), data])
+                steps.wait([data])
+            else:
+                self._handle(data, steps)
+
+    @property
+    def _is_stepping(self) -> bool:
+        """Whether the rest of a read waits for the next tick."""
+        steps, inner = self._steps, self.inner
+        return steps is not None and steps.pending and inner is not None and not inner.lost
+
+    def _handle(self, data: bytes, steps: ReadSteps[bytes]) -> None:
+        """Handle the frames that have arrived, until the tick's budget is used up."""
+        while data and not self.ended:
             self._ws.receive_data(self._pieces.cut(data))
+            data = self._pieces.rest
             self._process()
+            if data and (self.inner is None or self.inner.lost or steps.pauses([data], 0)):
+                return
+
+    def _go_on(self) -> None:
+        """Handle the rest of a read, then the end of the connection, if that has come meanwhile."""
+        steps = self._steps
+        assert steps is not None, "a read is handled in steps"
+        self._handle(b"".join(steps.take_later()), steps)
+        if not self._is_stepping:
+            ends, self._ends = self._ends, []
+            for end in ends:
+                end()
 
     def receive_eof(self) -> None:
         """The peer will send no more: without a close frame from it, nothing more can be sent."""
+        if self._is_stepping:
+            self._ends.append(self.receive_eof)
+            return
         if not self.ended:
             self._ws.receive_eof()
             self._process()
             self.ended = True
         super().receive_eof()
+
+    def connection_lost(self) -> None:
+        if self._is_stepping:  # the peer has sent these before
+            self._ends.append(self.connection_lost)
+        else:
+            super().connection_lost()
 
     def _process(self) -> None:
         for event in self._ws.events_received():
@@ -133,6 +183,7 @@ class WebSocketSession(WrappingSession):
             chosen = self._ws.subprotocol
             assert chosen is not None or self.bare, "a handshake without a subprotocol in common is refused"
             self.inner = self._offered[chosen or next(iter(self._offered))]()
+            self._steps = ReadSteps(self.inner, self._go_on)
 
     def _explain(self, response: Response, wrong: Exception) -> None:
         """Say in the response why it is a refusal; the library's own words quote headers, which may hold a token."""
@@ -148,7 +199,7 @@ class WebSocketSession(WrappingSession):
         del response.headers["Content-Length"]
         response.headers["Content-Length"] = str(len(response.body))
 
-    def _on_frame(self, frame: Frame, inner: Session) -> None:
+    def _on_frame(self, frame: Frame, inner: Carried) -> None:
         """Process part of a message or a close frame; the library has answered pings."""
         if frame.opcode is Opcode.CLOSE:
             self.ended = True
@@ -156,8 +207,12 @@ class WebSocketSession(WrappingSession):
         elif frame.opcode is Opcode.TEXT and not self.takes_text:
             self._ws.fail(CloseCode.UNSUPPORTED_DATA, "send binary messages")
             inner.receive_eof()
-        elif frame.opcode in (Opcode.BINARY, Opcode.CONT, Opcode.TEXT):
+        elif frame.data and frame.opcode in (Opcode.BINARY, Opcode.CONT, Opcode.TEXT):
             inner.receive_data(bytes(frame.data))
+        elif not inner.established and not inner.lost:
+            self._empty_bytes += _HEADER_BYTES + len(frame.data)
+            if self._empty_bytes > self._connect_bytes_max:
+                inner.refuse_stranger(self._empty_bytes, self._connect_bytes_max)
 
     def data_to_send(self) -> bytes:
         """Return the output since the last call: that of the inner session is one message."""

@@ -129,7 +129,7 @@ def test_cve_2019_0222_a_length_takes_no_memory_before_its_bytes_are_there(
 
 def test_cve_2026_27571_compression_is_never_agreed_to() -> None:
     """NATS inflated what somebody unknown had sent."""
-    session = WebSocketSession({"mqtt": Inner})
+    session = WebSocketSession({"mqtt": Inner}, connect_bytes_max=8 << 10)
     client = ClientProtocol(
         parse_uri("ws://h/"),
         subprotocols=["mqtt"],  # type: ignore[list-item]

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from broker.engine import Engine
+from broker.sessions.reading import Reading
+from broker.sessions.tick import Transport
+
 
 class Inner:
-    """Says back what it hears, and ends at the word `bye`."""
+    """Says back what it hears, and ends at the word `bye`.  What it hears in one read is never much."""
+
+    engine: Engine
+    reading: Reading
+    transport: Transport
 
     def __init__(self) -> None:
+        self.lost = False
         self.established = True
         self.receive_timeout = 7
         self.send_interval = 9
@@ -44,6 +53,12 @@ class Inner:
 
     def fail(self, why: str, *, moved: bool = False) -> None:
         self.told.append(why)
+
+    def touch(self) -> None:
+        self.told.append("touch")
+
+    def refuse_stranger(self, nbytes: int, most: int) -> None:
+        self.told.append(f"{nbytes} > {most}")
 
     def shut_down(self, *, moved: bool = False) -> None:
         self.told.append("shut_down")

@@ -9,7 +9,7 @@ from websockets.frames import CloseCode, Frame, Opcode
 from websockets.protocol import OPEN
 from websockets.server import ServerProtocol
 
-from broker.sessions.websocket.pieces import WHOLE_BYTES_MAX, Pieces
+from broker.sessions.websocket.pieces import FRAMES_MAX, WHOLE_BYTES_MAX, Pieces
 
 #: Bytes of payloads at which a header changes its form, or what is done with a frame.
 SIZES = (0, 1, 3, 4, 5, 125, 126, WHOLE_BYTES_MAX, WHOLE_BYTES_MAX + 1, WHOLE_BYTES_MAX + 6, 65_535, 65_536, 70_001)
@@ -51,6 +51,20 @@ def sent(opcode: Opcode, data: bytes, *, fin: bool = True) -> bytes:
 def body(nbytes: int) -> bytes:
     """Bytes of which each is known by its place."""
     return (b"0123456789abcdefghijklmnopqrstuvwxyz!" * (nbytes // 37 + 1))[:nbytes]
+
+
+def test_many_frames_are_passed_on_some_at_a_time() -> None:
+    pieces, ping = Pieces(), sent(Opcode.PING, b"")
+    raw = sent(Opcode.BINARY, b"begun")
+    assert (pieces.cut(raw[:8]), pieces.rest) == (raw[:8], b"")
+    raw = raw[8:] + ping * 2 * FRAMES_MAX + ping[:1]
+    part = pieces.cut(raw)
+    assert len(part) == len(raw) - len(pieces.rest) == 3 + FRAMES_MAX * len(ping)
+    assert part + pieces.rest == raw
+    part = pieces.cut(pieces.rest)
+    assert (len(part), pieces.rest) == (FRAMES_MAX * len(ping), ping[:1])
+    assert (pieces.cut(pieces.rest), pieces.rest) == (b"", b"")
+    assert pieces.cut(ping[1:]) == ping
 
 
 @pytest.mark.parametrize("nbytes", SIZES)

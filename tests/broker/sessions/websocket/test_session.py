@@ -33,7 +33,13 @@ class Peer:
         self.refused: list[str] = []
         self.foreign: list[str] = []
         made = {name: self._make for name in accepts}
-        self.session = WebSocketSession(made, origins=origins, refused=self.refused.append, foreign=self.foreign.append)
+        self.session = WebSocketSession(
+            made,
+            connect_bytes_max=8 << 10,
+            origins=origins,
+            refused=self.refused.append,
+            foreign=self.foreign.append,
+        )
         uri, own = parse_uri("ws://here/"), None if origin is None else Origin(origin)
         self.client = ClientProtocol(uri, origin=own, subprotocols=[Subprotocol(o) for o in offers] or None)
         self.client.send_request(self.client.connect())
