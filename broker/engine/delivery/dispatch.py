@@ -26,6 +26,10 @@ from store import record
 #: stays well under 20 ms.
 RUN_MESSAGES_MAX: Final = 2048
 
+#: The same if many queues have something to deliver: each waits for those before it, once round.
+RUN_MESSAGES_OF_MANY: Final = 256
+MANY_QUEUES: Final = 16
+
 #: How many of them a session gets at a time: it may spend more than `DELIVER_COST`, until the budget is used up.
 RUN_PART: Final = 128
 
@@ -45,17 +49,18 @@ def dispatch(state: State) -> None:
     steps.ensure()
     while state.dirty and steps.left > 0:
         dirty, state.dirty = state.dirty, {}
+        most = RUN_MESSAGES_MAX if len(dirty) < MANY_QUEUES else RUN_MESSAGES_OF_MANY
         for queue in dirty:
             if not steps.spend(SERVE_COST):
                 state.dirty[queue] = None
                 continue
-            _serve(state, queue)
+            _serve(state, queue, most)
     if state.dirty:
         state.dirty_later = state.dirty | state.dirty_later
         state.dirty = {}
 
 
-def _serve(state: State, queue: Queue) -> None:
+def _serve(state: State, queue: Queue, most: int) -> None:
     if queue.reservations and not queue.stopped:
         _resume(state, queue)
     waits = queue.stopped or queue.returning  # what returns goes before all that is ready
@@ -67,7 +72,7 @@ def _serve(state: State, queue: Queue) -> None:
         served = takers if queue.tail is None else depage.refill(state, queue, takers)
         more = False
         for group in _by_priority(served):
-            more = _serve_group(state, queue, group)
+            more = _serve_group(state, queue, group, most)
             if more or not queue.ready:
                 break
         if (more or state.steps.left <= 0) and queue.ready:
@@ -117,13 +122,13 @@ def _by_priority(takers: list[Consumer]) -> list[list[Consumer]]:
     return [[c for c in takers if c.priority == priority] for priority in sorted(priorities, reverse=True)]
 
 
-def _serve_group(state: State, queue: Queue, takers: list[Consumer]) -> bool:
-    """Serve consumers of one priority.  True if they got something and some still have credit."""
+def _serve_group(state: State, queue: Queue, takers: list[Consumer], most: int) -> bool:
+    """Serve consumers of one priority `most` messages.  True if they got something and some still have credit."""
     consumer = takers[0]
     if len(takers) > 1 or queue.backlog.is_choosy(consumer.id):
-        return _serve_in_turn(state, queue, takers)
+        return _serve_in_turn(state, queue, takers, most)
     given, bytes_left = 0, RUN_BYTES_MAX
-    while given < RUN_MESSAGES_MAX and bytes_left > 0:
+    while given < most and bytes_left > 0:
         count, size = consumer.room()
         run = queue.backlog.pop_run(min(count, RUN_PART), min(size, bytes_left))
         if not run:
@@ -155,8 +160,8 @@ class _Hand:
         return self._count > 0 and self._bytes > 0
 
 
-def _serve_in_turn(state: State, queue: Queue, takers: list[Consumer]) -> bool:
-    """Serve consumers, one message each in turn, with selectors each from its own view of the queue.
+def _serve_in_turn(state: State, queue: Queue, takers: list[Consumer], most: int) -> bool:
+    """Serve consumers `most` messages, one message each in turn, with selectors each from its own view of the queue.
 
     True if they got something and some still have credit.
     """
@@ -166,8 +171,9 @@ def _serve_in_turn(state: State, queue: Queue, takers: list[Consumer]) -> bool:
     given = at = 0
     backlog, steps = queue.backlog, state.steps
     choosy = any([backlog.is_choosy(consumer.id) for consumer in takers])
-    most = RUN_PART if queue.expiring else max(steps.left // DELIVER_COST, 1)  # what has expired costs much more
-    while open_hands and given < min(most, RUN_MESSAGES_MAX):
+    # What has expired costs much more.
+    most = min(most, RUN_PART if queue.expiring else max(steps.left // DELIVER_COST, 1))
+    while open_hands and given < most:
         at %= len(open_hands)
         message = backlog.pop_for(open_hands[at].consumer.id, steps) if choosy else backlog.pop()
         if message is None:
