@@ -30,7 +30,7 @@ from protocols.amqp.errors import (
     FrameTooLarge,
     connection_error,
 )
-from protocols.amqp.events import Connected, Event
+from protocols.amqp.events import Connected, Event, Skipped
 from protocols.amqp.frames import (
     FRAME_HEADER_BYTES,
     HEARTBEAT,
@@ -42,7 +42,7 @@ from protocols.amqp.frames import (
 )
 from protocols.amqp.handshake import Handshake
 from protocols.amqp.limits import Limits
-from protocols.amqp.link import error_of
+from protocols.amqp.link import EVENTS_MAX, LOOKED_MAX, error_of
 from protocols.amqp.performatives import (
     Begin,
     Close,
@@ -63,9 +63,6 @@ _DEFAULT_LIMITS: Final = Limits()
 
 #: Bytes of a frame that are needed to distinguish runs from other frames.
 _TELLING_BYTES: Final = 16
-
-#: After so many events parsing pauses: those of a whole read may take long.
-EVENTS_MAX: Final = 32
 
 _C: Final = ConnectionState
 _BEFORE_HEADERS: Final = (_C.START, _C.HDR_SENT, _C.OPEN_PIPE, _C.OC_PIPE)
@@ -148,8 +145,11 @@ class AmqpConnection:
     def events(self) -> list[Event]:
         """Return events of the frames received since the last call, some at a time; call again until there are none."""
         events: list[Event] = []
-        source = self._input
-        if source.ready and self.error is None and not self._transport.held:
+        source, transport = self._input, self._transport
+        transport.looked = 0
+        if transport.unfinished is not None and self.error is None and transport.unfinished.go_on(events):
+            transport.unfinished = None
+        if source.ready and self.error is None and not transport.held and transport.unfinished is None:
             try:
                 if not self._handshake.waits:
                     source.take()
@@ -160,8 +160,10 @@ class AmqpConnection:
                 self.error = error
                 source.drop()
                 self._handshake.fail()
-        if self._ended and not source.ready and not self._transport.held:
+        if self._ended and not source.ready and not transport.held:
             self._check_end()
+        if not events and transport.looked >= LOOKED_MAX:
+            events.append(Skipped())
         return events
 
     def resume(self) -> None:
@@ -226,21 +228,26 @@ class AmqpConnection:
                 stop = self._channels.read_run(buffer, at, events)
                 if stop > at:
                     at = stop
-                    if len(events) < EVENTS_MAX:
-                        continue
-                    source.pause(at)
-                    return
+                    if self._is_enough(events):
+                        source.pause(at)
+                        return
+                    continue
             self._frame(buffer, at, size, doff, channel, events)
             at += size
             if self._transport.held:
                 source.wait(at, 0)
                 return
-            if len(events) >= EVENTS_MAX:
+            if self._is_enough(events):
                 source.pause(at)
                 return
         source.wait(at, 0)
         if self.state is not ConnectionState.OPEN_RCVD:
             source.drop()
+
+    def _is_enough(self, events: list[Event]) -> bool:
+        """Whether parsing pauses."""
+        transport = self._transport
+        return len(events) >= EVENTS_MAX or transport.looked >= LOOKED_MAX or transport.unfinished is not None
 
     def _frame(self, buffer: bytes, at: int, size: int, doff: int, channel: int, events: list[Event]) -> None:
         """Process one frame.  Raises AmqpError."""

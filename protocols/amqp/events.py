@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocols.amqp.link import Attached, Detached, Dispositions, Event, LinkFailed, Refused, Withdrawn
+from protocols.amqp.link import Attached, Detached, Dispositions, Event, LinkFailed, Refused, Skipped, Withdrawn
 from protocols.amqp.receiver import Aborted, Available, Portion, Posting, Transfers
 from protocols.amqp.sender import Credit
 from protocols.amqp.session import Began, Ended, SessionFailed, WindowOpened
@@ -31,6 +31,7 @@ __all__ = [
     "Posting",
     "Refused",
     "SessionFailed",
+    "Skipped",
     "Transfers",
     "WindowOpened",
     "Withdrawn",

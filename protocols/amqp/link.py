@@ -33,6 +33,7 @@ from protocols.amqp.performatives import (
     Detach,
     Error,
     Flow,
+    Outcome,
     ReceiverSettleMode,
     Rejected,
     SenderSettleMode,
@@ -40,7 +41,7 @@ from protocols.amqp.performatives import (
     Target,
     TransactionalState,
 )
-from protocols.amqp.serial import add, overlap, span
+from protocols.amqp.serial import add, difference, overlap, span
 from protocols.amqp.state import LINK, SESSION_READS, SESSION_SENDS, LinkState, SessionState
 from protocols.amqp.transport import Transport
 from protocols.amqp.types import Described
@@ -51,6 +52,11 @@ OUTGOING_WINDOW: Final = 0x7FFF_FFFF
 
 #: How many ranges of lost deliveries are remembered: a state that crosses the end of a link is about the latest.
 _WITHDRAWN_MAX: Final = 64
+
+#: After so many events, or portions of unsettled deliveries looked at, reading pauses: those of a whole read, or of one
+#: DISPOSITION for 100,000 deliveries that were not settled in order, may take long.
+EVENTS_MAX: Final = 32
+LOOKED_MAX: Final = 32
 
 #: States after our DETACH was sent.
 _DETACHED: Final = frozenset({LinkState.DETACHED, LinkState.DETACH_SENT, LinkState.WITHDRAWN})
@@ -115,6 +121,11 @@ class Dispositions:
             Dispositions(self.link, self.first + at & 0xFFFF_FFFF, contexts[at : at + most], self.state, self.settled)
             for at in range(0, len(contexts), most)
         ]
+
+
+@dataclass(slots=True)
+class Skipped:
+    """The peer has stated something about many deliveries, and it changes nothing."""
 
 
 @dataclass(slots=True)
@@ -236,16 +247,18 @@ class Channel:
     def apply(
         self, role: bool, ranges: list[Range], settled: bool, state: DeliveryState | None, events: list[Event]
     ) -> None:
-        """Apply the state that the peer, in this role, has set for ranges of deliveries; settled ones are skipped."""
-        unsettled = self.outgoing if role is RECEIVER else self.incoming
-        remove = self.outgoing.take if role is RECEIVER else self.settle
-        for first, length in ranges:
-            runs = remove(first, length) if settled else unsettled.look(first, length)
-            events += [Dispositions(run.owner, run.first, run.contexts, state, settled) for run in runs]
-        if role is RECEIVER and isinstance(state, TransactionalState) and self._is_late(ranges):
-            events.append(Withdrawn(self, state))
+        """Apply the state that the peer, in this role, has set for ranges of deliveries, in portions.
 
-    def _is_late(self, ranges: list[Range]) -> bool:
+        Settled ones are skipped, and those that have an outcome already (`Unsettled.blank`).  A state of our deliveries
+        that is not final, and does not settle them, means nothing.
+        """
+        if role is RECEIVER and not settled and not isinstance(state, Outcome | TransactionalState):
+            return  # `received`, or one that we do not know: it is not final
+        statement = Statement(self, role, ranges, settled, state)
+        if not statement.go_on(events):
+            self.transport.unfinished = statement
+
+    def is_late(self, ranges: list[Range]) -> bool:
         """Whether there are withdrawn deliveries in the ranges."""
         return any(overlap(one, other) for one in ranges for other in self.withdrawn)
 
@@ -282,6 +295,46 @@ class Channel:
         """Send a frame on this session's channel, if it has one.  Raises AmqpError if the frame is too large."""
         if self.sends:
             self.transport.send(self.channel, performative)
+
+
+class Statement:
+    """The state that the peer, in this role, has set for ranges of deliveries."""
+
+    __slots__ = ("_left", "_ranges", "_role", "_session", "_settled", "_state")
+
+    def __init__(
+        self, session: Channel, role: bool, ranges: list[Range], settled: bool, state: DeliveryState | None
+    ) -> None:
+        self._session = session
+        self._role = role
+        self._ranges = ranges
+        self._left = ranges[::-1]  # the next one last
+        self._settled = settled
+        self._state = state
+
+    def go_on(self, events: list[Event]) -> bool:
+        """Apply it to some more deliveries; returns whether that is all."""
+        session, left, state, settled = self._session, self._left, self._state, self._settled
+        transport, to_ours = session.transport, self._role is RECEIVER
+        unsettled = session.outgoing if to_ours else session.incoming
+        remove = session.outgoing.take if to_ours else session.settle
+        while left and session.reads:
+            if len(events) >= EVENTS_MAX or transport.looked >= LOOKED_MAX:
+                return False
+            first, length = left[-1]
+            if not settled and events and difference(first, transport.stated_up_to) < 0:
+                return False  # the events come first: these may have their outcome then
+            left.pop()
+            some = unsettled.portion(first, length)
+            if some < length:
+                left.append((add(first, some), length - some))
+            transport.looked += 1
+            transport.stated_up_to = transport.stated_up_to if settled else add(first, some)
+            runs = remove(first, some) if settled else unsettled.look(first, some)
+            events += [Dispositions(run.owner, run.first, run.contexts, state, settled) for run in runs]
+        if to_ours and isinstance(state, TransactionalState) and session.is_late(self._ranges):
+            events.append(Withdrawn(session, state))
+        return True
 
 
 class Link(ABC):

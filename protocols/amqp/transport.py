@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Protocol
+
 from protocols.amqp.composite import Composite
 from protocols.amqp.errors import FRAME_SIZE_TOO_SMALL, AmqpError, Scope
 from protocols.amqp.frames import FRAME_HEADER_BYTES, MIN_MAX_FRAME_BYTES, frame
@@ -9,14 +11,34 @@ from protocols.amqp.limits import Limits
 from protocols.amqp.performatives import Close, Detach, End
 
 
+class Unfinished(Protocol):
+    """A frame that is handled in portions."""
+
+    def go_on(self, events: list[Any]) -> bool:
+        """Handle some more of it, and append its events; returns whether that is all."""
+
+
 class Transport:
     """The shared state.  `frame_bytes_max` is the largest frame that the peer accepts; `links` counts those of all
     sessions, `refused` those beyond the limit that the peer has not detached yet.
 
+    While there is an `unfinished` frame, or after looking at many deliveries (`looked`), reading pauses.
+    `stated_up_to`: behind the deliveries whose outcomes are among the events that are to be handled next.
     While `held` nothing is read: a large message has arrived completely, and must be handled first.
     """
 
-    __slots__ = ("frame_bytes_max", "held", "limits", "links", "out", "partial_bytes", "refused")
+    __slots__ = (
+        "frame_bytes_max",
+        "held",
+        "limits",
+        "links",
+        "looked",
+        "out",
+        "partial_bytes",
+        "refused",
+        "stated_up_to",
+        "unfinished",
+    )
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -26,6 +48,9 @@ class Transport:
         self.links = 0
         self.refused = 0
         self.held = False
+        self.looked = 0
+        self.stated_up_to = 0
+        self.unfinished: Unfinished | None = None
 
     def send(self, channel: int, performative: Composite) -> None:
         """Send a frame with a performative.  Raises AmqpError (frame-size-too-small) if it is too large for the peer.

@@ -11,6 +11,7 @@ how many more may be used while the oldest one is not settled.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Final, Generic, TypeVar
 
 from protocols.amqp.serial import HALF, MASK
@@ -19,6 +20,9 @@ Owner = TypeVar("Owner")
 
 #: The most deliveries of one stretch: removing the first of a list moves the others.
 _RUN_MAX: Final = 512
+
+#: Stretches that are looked at together: some milliseconds at most, if links take turns.
+PORTION_MAX: Final = 16
 
 
 class Run(Generic[Owner]):
@@ -45,6 +49,21 @@ class _Stretch(Generic[Owner]):
     def part(self, begin: int, end: int) -> _Stretch[Owner]:
         """The deliveries between these offsets."""
         return _Stretch((self.first + begin) & MASK, self.owners[begin:end], self.contexts[begin:end])
+
+    def known(self) -> list[_Stretch[Owner]]:
+        """The parts whose contexts are not forgotten."""
+        blank = self.contexts.count(None)
+        if not blank:
+            return [self]
+        parts: list[_Stretch[Owner]] = []
+        if blank < len(self.contexts):
+            at = 0
+            for known, some in groupby(self.contexts, lambda context: context is not None):
+                end = at + len(list(some))
+                if known:
+                    parts.append(self.part(at, end))
+                at = end
+        return parts
 
     def runs(self) -> list[Run[Owner]]:
         """The same deliveries as runs of one link each."""
@@ -98,8 +117,21 @@ class Unsettled(Generic[Owner]):
         return [run for found in self._remove(first, length) for run in found.runs()]
 
     def look(self, first: int, length: int) -> list[Run[Owner]]:
-        """The deliveries among the `length` ids from `first` on, without removing them."""
-        return [run for found in self._cut(first, length, remove=False) for run in found.runs()]
+        """The deliveries among the `length` ids from `first` on whose contexts are known, without removing them."""
+        found = self._cut(first, length, remove=False)
+        return [run for stretch in found for part in stretch.known() for run in part.runs()]
+
+    def portion(self, first: int, length: int) -> int:
+        """How many of the `length` ids from `first` on are few enough to be taken or looked at together."""
+        stretches = self._stretches
+        if len(stretches) <= PORTION_MAX:
+            return length
+        base = stretches[0].first
+        low = ((first - base + HALF) & MASK) - HALF  # as in `_cut`
+        beyond = self._find(base, max(low, 0)) + PORTION_MAX
+        if beyond >= len(stretches):
+            return length
+        return min(length, ((stretches[beyond].first - base) & MASK) - low)
 
     def blank(self, first: int, length: int) -> None:
         """Forget the contexts of the deliveries among the `length` ids from `first` on, which stay unsettled."""

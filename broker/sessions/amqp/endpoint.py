@@ -40,6 +40,7 @@ from protocols.amqp.events import (
     Portion,
     Posting,
     SessionFailed,
+    Skipped,
     Transfers,
     WindowOpened,
 )
@@ -127,7 +128,7 @@ class AmqpEndpoint(LinkOwner):
             for at, event in enumerate(events, 1):
                 if (handler := handlers.get(type(event))) is not None:  # else there is nothing to do
                     handler(self, event)
-                if (at % ASKED_AFTER == 0 or isinstance(event, Dispositions)) and steps.pauses(events, at):
+                if (at % ASKED_AFTER == 0 or isinstance(event, Dispositions | Skipped)) and steps.pauses(events, at):
                     return
 
     def _end_if_ended(self) -> None:

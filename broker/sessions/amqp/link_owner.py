@@ -22,7 +22,7 @@ from protocols.amqp.connection import AmqpConnection
 from protocols.amqp.errors import STOLEN, AmqpError, FrameTooLarge
 from protocols.amqp.events import Detached
 from protocols.amqp.link import Channel, Link
-from protocols.amqp.performatives import SENDER, Accepted, DeliveryState, Error
+from protocols.amqp.performatives import SENDER, DeliveryState, Error
 from protocols.amqp.session import Session
 
 
@@ -70,9 +70,10 @@ class LinkOwner(BaseSession):
     ) -> None:
         """Settle consecutive deliveries, or only state their outcome, once everything done so far is durable.
 
-        Until then a message that was given back may be sent anew, to which the outcome of this delivery does not apply.
+        Until then a message that was given back may be sent anew, to which the outcome of this delivery does not apply,
+        and a peer that repeats the outcome changes nothing.
         """
-        if role is SENDER and ids and not isinstance(state, Accepted):
+        if role is SENDER and ids:
             session.outgoing.blank(ids[0], len(ids))
         self.answers.owed.append(Settlement(session, role, ids, state, settled))
 

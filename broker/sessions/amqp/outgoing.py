@@ -201,9 +201,7 @@ class OutgoingLink:
             self._enlist(event, state, ids)
             return
         if not isinstance(state, OUTCOMES):
-            if not event.settled:
-                return  # `received` or an unknown state, which is not final
-            state = self._default
+            state = self._default  # it settles them without one
         if isinstance(state, Accepted):
             try:
                 self._owner.engine.consumers.acknowledge_run(consumer, ids)

@@ -142,9 +142,7 @@ class SendingRoute(OutgoingLink):
         if consumer.closed:
             return
         if not isinstance(state, Accepted | Rejected | Released | Modified):
-            if not event.settled:
-                return
-            state = self._default
+            state = self._default  # it settles them without one
         ids = [id for id in event.contexts if isinstance(id, int) and id in consumer.unacked]
         if isinstance(state, Accepted):
             self._owner.engine.consumers.acknowledge_run(consumer, ids)

@@ -8,9 +8,10 @@ from protocols.amqp.composite import decode_composite
 from protocols.amqp.connection import AmqpConnection
 from protocols.amqp.dispositions import disposition_frame
 from protocols.amqp.errors import INVALID_FIELD
-from protocols.amqp.events import Attached, Credit, Dispositions, Event, SessionFailed, Transfers, WindowOpened
+from protocols.amqp.events import Attached, Credit, Dispositions, Event, SessionFailed, Skipped, Transfers, WindowOpened
 from protocols.amqp.frames import AMQP_HEADER, frame
 from protocols.amqp.limits import Limits
+from protocols.amqp.link import EVENTS_MAX, LOOKED_MAX
 from protocols.amqp.performatives import (
     RECEIVER,
     SENDER,
@@ -19,10 +20,12 @@ from protocols.amqp.performatives import (
     Begin,
     DeliveryState,
     Disposition,
+    End,
     Error,
     Flow,
     Modified,
     Open,
+    Outcome,
     Received,
     Rejected,
     Released,
@@ -38,6 +41,7 @@ from tests.protocols.amqp.peer import (
     attach,
     begun,
     consuming,
+    drain,
     frames,
     of,
     only,
@@ -276,7 +280,8 @@ def test_outcomes(state: DeliveryState | None, settled: bool) -> None:
     sender.send([b"x"] * 4, list("abcd"))
     pair.to_client()
     receiver.session.send_disposition(RECEIVER, 1, 2, settled=settled, state=state)
-    assert pair.to_server() == [Dispositions(sender, 1, ["b", "c"], state, settled)]
+    tells = settled or isinstance(state, Outcome | TransactionalState)  # others are not final
+    assert pair.to_server() == ([Dispositions(sender, 1, ["b", "c"], state, settled)] if tells else [])
     assert sender.session.outgoing.count == (2 if settled else 4)
     assert receiver.session.incoming.count == (2 if settled else 4)
     receiver.session.send_disposition(RECEIVER, 0, 3, state=Accepted())
@@ -395,7 +400,7 @@ def test_unusual_encodings_of_dispositions(change: dict[str, bytes]) -> None:
 
 def test_dispositions_without_last() -> None:
     codec, _ = server_that_sent(300)
-    raw = b"".join([frames(Disposition(RECEIVER, at, state=None)) for at in range(256, 300)])
+    raw = b"".join([frames(Disposition(RECEIVER, at, settled=True)) for at in range(256, 300)])
     events = of(receive(codec, raw), Dispositions)
     assert [context for event in events for context in event.contexts] == list(range(256, 300))
 
@@ -414,6 +419,40 @@ def test_dispositions_of_several_links() -> None:
         Dispositions(other, 3, ["x", "y"], Released(), True),
         Dispositions(link, 5, [3], Released(), True),
     ]
+
+
+def test_a_disposition_of_deliveries_with_holes_is_handled_in_portions() -> None:
+    codec, link = server_that_sent(2000)
+    receive(codec, frames(*[Disposition(RECEIVER, at, at, True, Accepted()) for at in range(1, 2000, 2)]))
+    codec.receive_data(frames(*[Disposition(RECEIVER, at, 1999, False, Released()) for at in (2, 4, 6)]))
+    largest, order = 0, []
+    while events := codec.events():
+        largest = max(largest, len(events))
+        order += [event.first for event in of(events, Dispositions)]
+        for event in of(events, Dispositions):
+            link.session.outgoing.blank(event.first, len(event.contexts))
+    assert largest < 2 * EVENTS_MAX
+    assert order == list(range(2, 2000, 2))  # once
+
+
+def test_dispositions_that_change_nothing_are_handled_some_at_a_time() -> None:
+    codec, link = server_that_sent(100)
+    link.session.outgoing.blank(0, 100)
+    codec.receive_data(frames(*[Disposition(RECEIVER, 0, 99, False, Modified(at % 2 == 0)) for at in range(1000)]))
+    calls = 0
+    while events := codec.events():
+        assert events == [Skipped()]
+        calls += 1
+    assert calls == 1000 // LOOKED_MAX
+
+
+def test_a_session_that_ends_has_no_more_portions() -> None:
+    codec, link = server_that_sent(2000)
+    receive(codec, frames(*[Disposition(RECEIVER, at, at, True, Accepted()) for at in range(1, 2000, 2)]))
+    codec.receive_data(frames(Disposition(RECEIVER, 0, 1999, False, Released()), End()))
+    assert codec.events()
+    session_of(link).send_end()
+    assert not of(drain(codec), Dispositions)
 
 
 def test_what_is_settled_is_skipped() -> None:

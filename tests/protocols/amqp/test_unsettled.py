@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from protocols.amqp.serial import HALF, MASK, add
-from protocols.amqp.unsettled import Run, Unsettled
+from protocols.amqp.unsettled import PORTION_MAX, Run, Unsettled
 
 firsts = st.sampled_from([0, 5, MASK - 3, HALF - 2, HALF + 1])
 steps = st.lists(
@@ -24,6 +25,17 @@ steps = st.lists(
 def flat(runs: list[Run[str]]) -> list[tuple[int, str, object]]:
     """Id, link and context of each delivery of some runs."""
     return [(add(run.first, at), run.owner, context) for run in runs for at, context in enumerate(run.contexts)]
+
+
+def looked_at(unsettled: Unsettled[str], first: int, length: int) -> list[Run[str]]:
+    """What a look at a range finds, in portions."""
+    found: list[Run[str]] = []
+    while length > 0:
+        some = unsettled.portion(first, length)
+        assert 0 < some <= length
+        found += unsettled.look(first, some)
+        first, length = add(first, some), length - some
+    return found
 
 
 @given(firsts, steps)
@@ -65,7 +77,9 @@ def test_against_a_dictionary(first: int, script: list[tuple[str, str, int]]) ->
                 for number, _, _ in expected:
                     del model[number]
             else:
-                assert flat(unsettled.look(begin, count)) == expected
+                known = [row for row in expected if row[2] is not None]
+                assert flat(unsettled.look(begin, count)) == known
+                assert flat(looked_at(unsettled, begin, count)) == known
         assert unsettled.count == len(model)
         assert unsettled.room(following) == HALF - ((following - next(iter(model), following)) & MASK)
     assert flat(unsettled.take(first, HALF - 1)) == [(n, *held) for n, held in model.items()]
@@ -105,6 +119,31 @@ def test_any_range_costs_no_more_than_the_runs() -> None:
     unsettled.add("a", 10, ["x"])
     for first in (0, 11, HALF, MASK):
         assert flat(unsettled.look(first, HALF - 1)) == ([(10, "a", "x")] if first in (0, MASK) else [])
+
+
+@pytest.mark.parametrize("settled", ["look", "take"])
+def test_a_range_with_holes_is_divided_into_portions(settled: str) -> None:
+    unsettled: Unsettled[str] = Unsettled()
+    unsettled.add("a", MASK - 500, list(range(2000)))
+    for number in range(1, 2000, 2):
+        unsettled.take(add(MASK - 500, number), 1)
+    first, length, sizes = add(MASK - 500, -5), HALF, []
+    while length:
+        some = unsettled.portion(first, length)
+        sizes.append(len(flat(getattr(unsettled, settled)(first, some))))
+        first, length = add(first, some), length - some
+    assert sum(sizes) == 1000
+    assert max(sizes) == PORTION_MAX
+    assert len(sizes) <= 1000 // PORTION_MAX + 2
+
+
+def test_what_is_blank_is_not_looked_at() -> None:
+    unsettled: Unsettled[str] = Unsettled()
+    unsettled.add("a", 0, list(range(10)))
+    unsettled.blank(2, 3)
+    assert flat(unsettled.look(0, 6)) == [(0, "a", 0), (1, "a", 1), (5, "a", 5)]
+    assert unsettled.look(2, 3) == []
+    assert flat(unsettled.take(1, 2)) == [(1, "a", 1), (2, "a", None)]
 
 
 def test_room_for_ids() -> None:

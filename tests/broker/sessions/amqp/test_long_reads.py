@@ -6,7 +6,9 @@ import pytest
 
 from broker.sessions import read_steps
 from broker.sessions.amqp import endpoint
-from protocols.amqp.performatives import RECEIVER, Accepted, DeliveryState, Released, Source, Target
+from broker.sessions.amqp.outgoing import OutgoingLink
+from protocols.amqp.events import Dispositions
+from protocols.amqp.performatives import RECEIVER, Accepted, DeliveryState, Modified, Received, Released, Source, Target
 from tests.simulation.world import held, small
 from tests.support.amqp_client import AmqpSim, message
 from tests.support.sim_broker import SimBroker
@@ -89,3 +91,35 @@ def test_a_disposition_of_many_messages_is_applied_in_parts(broker: SimBroker, s
     client.say()
     assert client.confirmed == set(ids)
     assert len(held(broker, "a")) == left
+
+
+@pytest.mark.parametrize("state", [Accepted(), Released(), Modified(delivery_failed=True), Received(0, 0)])
+def test_a_range_with_holes_that_is_stated_again_and_again_is_applied_once(
+    broker: SimBroker, state: DeliveryState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = AmqpSim(broker)
+    for _ in range(MESSAGES // 100):
+        client.put(client.sender("a", "queue"), *[message("x")] * 100)
+    client.receiver("a", "queue", credit=MESSAGES)
+    ids = [delivery.id for delivery in client.take(MESSAGES)]
+    for id in ids[1::2]:
+        client.ses.send_disposition(RECEIVER, id, id, state=Accepted())
+    client.say()
+    applied: list[int] = []
+    settle = OutgoingLink.settle
+
+    def noted(link: OutgoingLink, event: Dispositions) -> None:
+        applied.append(event.first)
+        settle(link, event)
+
+    monkeypatch.setattr(OutgoingLink, "settle", noted)
+    for first in ids[:20]:
+        client.ses.send_disposition(RECEIVER, first, ids[-1], settled=False, state=state)
+    first_tick(broker, client)
+    final = not isinstance(state, Received)
+    assert len(applied) < MESSAGES // 2
+    broker.run()
+    client.say()
+    assert sorted(applied) == (ids[::2] if final else [])
+    assert client.confirmed >= (set(ids[::2]) if final else set())
+    assert len(held(broker, "a")) == (0 if isinstance(state, Accepted) else MESSAGES // 2)
