@@ -36,10 +36,10 @@ is not sent to MQTT.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from broker.engine import DeadLetterReason, Unreadable, read_whole_body
 from broker.engine.model.message import RESERVED_PREFIXES, Message, RoutingType
@@ -102,6 +102,11 @@ _SEQUENCE: Final = re.compile(r"-?[0-9]{1,10}", re.ASCII).fullmatch
 
 #: Largest body, in bytes, that is read into memory for conversion, which needs several times as much for a moment.
 CONVERTED_BYTES_MAX: Final = 10 << 20
+
+#: The least bytes in memory of a message whose conversion is kept for its other receivers, and the most of all whose
+#: conversions are kept, for each protocol: they stay until others take their place.
+KEPT_FROM_BYTES: Final = 1 << 10
+KEPT_BYTES_MAX: Final = 2 << 20
 
 
 class ConversionError(Exception):
@@ -203,8 +208,55 @@ def to_amqp(message: Message, prefixes: ReplyPrefixes, mark: str = "") -> bytes:
     return section + encode(properties) + application + encode_section(kind, neutral.body)
 
 
+T = TypeVar("T")
+
+
+class _Kept(Generic[T]):
+    """The last conversions of large messages, so that many subscriptions of one topic cost one of each.
+
+    They are found by header, head and body, which all copies of a message share, and held with them, so that the ids
+    stay theirs.  For small messages it is not worth it; a body in a file may be many times larger than in memory.
+    """
+
+    __slots__ = ("_bytes", "_found")
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, int, int, object], tuple[object, T]] = {}
+        self._bytes = 0
+
+    def get(self, message: Message, prefixes: object, convert: Callable[[], T]) -> T:
+        """Return a message's conversion with these prefixes.  Raises ConversionError."""
+        header, head, body, size = message.header, message.head, message.body, message.size
+        if not KEPT_FROM_BYTES <= size <= KEPT_BYTES_MAX or not isinstance(body, bytes):
+            return convert()
+        key = (id(header), id(head), id(body), prefixes)
+        known = self._found.get(key)
+        if known is not None:
+            return known[1]
+        made = convert()
+        if self._bytes + size > KEPT_BYTES_MAX:
+            self._found.clear()
+            self._bytes = 0
+        self._found[key] = (header, head, body), made
+        self._bytes += size
+        return made
+
+
 def to_stomp(message: Message, prefixes: ReplyPrefixes) -> tuple[bytes, bytes]:
     """Return head and body in STOMP's encoding.  Raises ConversionError."""
+    return _KEPT_STOMP.get(message, prefixes, lambda: _to_stomp(message, prefixes))
+
+
+def to_mqtt(message: Message) -> tuple[MqttProperties, bytes]:
+    """Return properties of MQTT 5 and payload.  Raises ConversionError."""
+    return _KEPT_MQTT.get(message, None, lambda: _to_mqtt(message))
+
+
+_KEPT_STOMP: Final = _Kept[tuple[bytes, bytes]]()
+_KEPT_MQTT: Final = _Kept[tuple[MqttProperties, bytes]]()
+
+
+def _to_stomp(message: Message, prefixes: ReplyPrefixes) -> tuple[bytes, bytes]:
     neutral, reserved = _read(message), _reserved(message)
     pairs: list[tuple[bytes, bytes]] = []
     body = neutral.body
@@ -241,8 +293,7 @@ def to_stomp(message: Message, prefixes: ReplyPrefixes) -> tuple[bytes, bytes]:
     return encode_head(pairs), data
 
 
-def to_mqtt(message: Message) -> tuple[MqttProperties, bytes]:
-    """Return properties of MQTT 5 and payload.  Raises ConversionError."""
+def _to_mqtt(message: Message) -> tuple[MqttProperties, bytes]:
     neutral = _read(message)
     pairs: list[tuple[Property[Any], Any]] = []
     body = neutral.body

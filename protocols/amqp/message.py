@@ -49,6 +49,8 @@ _NAMES: Final = {code: name.split(":")[1] for name, code in _SYMBOLS.items() if 
 _SMALL_ULONG: Final = b"\x00\x53"
 _SECTIONS: Final = {_SMALL_ULONG + bytes([code]): code for code in range(HEADER, FOOTER + 1)}
 _COMPOUND_8: Final = (0xC0, 0xC1)
+_MAP_8: Final = 0xC1
+_MAP_32: Final = 0xD1
 
 #: The types of bodies; amqp-value may have any.
 _BODY_TYPES: Final[dict[int, type]] = {DATA: bytes, AMQP_SEQUENCE: list}
@@ -179,6 +181,17 @@ class Message:
     def application_properties(self) -> dict[object, object]:
         """The application's own properties.  Raises DecodeError."""
         return self._map(APPLICATION_PROPERTIES)
+
+    @property
+    def application_property_count(self) -> int:
+        """How many application properties their section claims to have, without decoding it.  Raises DecodeError."""
+        found = self._span(APPLICATION_PROPERTIES)
+        if found is None:
+            return 0
+        payload, (_, at, end) = self.payload, found
+        if payload[at] == _MAP_8 and at + 2 < end:
+            return payload[at + 2] // 2
+        return int.from_bytes(payload[at + 5 : at + 9]) // 2 if payload[at] == _MAP_32 and at + 8 < end else 0
 
     def body(self) -> tuple[int, list[object]]:
         """DATA, AMQP_SEQUENCE or AMQP_VALUE, and the value of each such section; 0 without one.

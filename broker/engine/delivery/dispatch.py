@@ -33,6 +33,14 @@ MANY_QUEUES: Final = 16
 #: How many of them a session gets at a time: it may spend more than `DELIVER_COST`, until the budget is used up.
 RUN_PART: Final = 128
 
+#: The same in bytes, while what a session spends on them is not known to be little: it may have to convert each one,
+#: and a small one may take a millisecond.  Of so many bytes the CPU time is measured.
+PART_BYTES: Final = 32 << 10
+MEASURED_BYTES: Final = 2 << 10
+
+#: How many times `DELIVER_COST` a cheap delivery may take.
+_CHEAP: Final = 4
+
 #: The most bytes that one queue delivers to one consumer in a tick, beyond one message: the consumer's connection may
 #: have to buffer them.
 RUN_BYTES_MAX: Final = 1 << 20
@@ -126,19 +134,28 @@ def _serve_group(state: State, queue: Queue, takers: list[Consumer], most: int) 
     """Serve consumers of one priority `most` messages.  True if they got something and some still have credit."""
     consumer = takers[0]
     if len(takers) > 1 or queue.backlog.is_choosy(consumer.id):
-        return _serve_in_turn(state, queue, takers, most)
-    given, bytes_left = 0, RUN_BYTES_MAX
+        return _serve_in_turns(state, queue, takers, most)
+    steps = state.steps
+    given, bytes_left, part_bytes = 0, RUN_BYTES_MAX, PART_BYTES
     while given < most and bytes_left > 0:
         count, size = consumer.room()
-        run = queue.backlog.pop_run(min(count, RUN_PART), min(size, bytes_left))
+        run = queue.backlog.pop_run(min(count, RUN_PART, most - given), min(size, bytes_left, part_bytes))
         if not run:
             break
         given += len(run)
-        bytes_left -= size_of(run)
+        nbytes, left = size_of(run), steps.left
+        bytes_left -= nbytes
         _deliver(state, queue, consumer, run)
-        if consumer.credit <= 0 or consumer.paused or not queue.ready or state.steps.left <= 0:
+        if nbytes >= MEASURED_BYTES:
+            part_bytes = _next_part(len(run), left - steps.measure())
+        if consumer.credit <= 0 or consumer.paused or not queue.ready or steps.left <= 0:
             break
     return given > 0 and consumer.credit > 0
+
+
+def _next_part(count: int, spent: int) -> int:
+    """Return how many bytes may be delivered before the CPU time is measured again, after some messages."""
+    return RUN_BYTES_MAX if spent <= _CHEAP * DELIVER_COST * count else PART_BYTES
 
 
 class _Hand:
@@ -160,20 +177,37 @@ class _Hand:
         return self._count > 0 and self._bytes > 0
 
 
-def _serve_in_turn(state: State, queue: Queue, takers: list[Consumer], most: int) -> bool:
+def _serve_in_turns(state: State, queue: Queue, takers: list[Consumer], most: int) -> bool:
+    """Serve several consumers `most` messages, in parts.  True if they got something and some still have credit."""
+    steps = state.steps
+    given, bytes_left, part_bytes = 0, RUN_BYTES_MAX, PART_BYTES
+    while True:
+        most_bytes, left = min(bytes_left, part_bytes), steps.left
+        count, nbytes = _serve_in_turn(state, queue, takers, most - given, most_bytes)
+        given += count
+        bytes_left -= nbytes
+        if nbytes >= MEASURED_BYTES:
+            part_bytes = _next_part(count, left - steps.measure())
+        takers = [consumer for consumer in takers if consumer.credit > 0 and not consumer.paused]
+        done = nbytes < most_bytes or given >= most or bytes_left <= 0
+        if done or not takers or not queue.ready or steps.left <= 0:
+            return given > 0 and bool(takers)
+
+
+def _serve_in_turn(state: State, queue: Queue, takers: list[Consumer], most: int, most_bytes: int) -> tuple[int, int]:
     """Serve consumers `most` messages, one message each in turn, with selectors each from its own view of the queue.
 
-    True if they got something and some still have credit.
+    Returns how many messages they got, and of how many bytes.
     """
     first = queue.next_consumer % len(takers)
     hands = [_Hand(consumer) for consumer in takers[first:] + takers[:first]]
     open_hands = hands.copy()
-    given = at = 0
+    given = nbytes = at = 0
     backlog, steps = queue.backlog, state.steps
     choosy = any([backlog.is_choosy(consumer.id) for consumer in takers])
     # What has expired costs much more.
     most = min(most, RUN_PART if queue.expiring else max(steps.left // DELIVER_COST, 1))
-    while open_hands and given < most:
+    while open_hands and given < most and nbytes < most_bytes:
         at %= len(open_hands)
         message = backlog.pop_for(open_hands[at].consumer.id, steps) if choosy else backlog.pop()
         if message is None:
@@ -182,6 +216,7 @@ def _serve_in_turn(state: State, queue: Queue, takers: list[Consumer], most: int
             del open_hands[at]
             continue
         given += 1
+        nbytes += message.size
         if open_hands[at].give(message):
             at += 1
         else:
@@ -189,7 +224,7 @@ def _serve_in_turn(state: State, queue: Queue, takers: list[Consumer], most: int
     queue.next_consumer += 1 if choosy else given
     for hand in hands:
         _deliver(state, queue, hand.consumer, hand.run)
-    return given > 0 and any([hand.consumer.credit > 0 for hand in hands])
+    return given, nbytes
 
 
 def _deliver(state: State, queue: Queue, consumer: Consumer, run: list[Message]) -> None:

@@ -26,7 +26,7 @@ from broker.sessions.amqp.link_id import PREFIX
 from broker.sessions.convert import ConversionError, Refusal, ReplyPrefixes, rendering_error, to_amqp, whole
 from protocols.amqp.check import check_body
 from protocols.amqp.encode import encode
-from protocols.amqp.errors import NOT_IMPLEMENTED, DecodeError
+from protocols.amqp.errors import MESSAGE_SIZE_EXCEEDED, NOT_IMPLEMENTED, DecodeError
 from protocols.amqp.message import MESSAGE_ANNOTATIONS, PROPERTIES, encode_annotations
 from protocols.amqp.message import Message as Encoded
 from protocols.amqp.performatives import Header
@@ -44,6 +44,13 @@ _OBEYED_ROUTING: Final = b"x-opt-routing-type"
 #: Prefix of the names of optional annotations, and of those among them that brokers exchange.
 _OPTIONAL: Final = b"x-opt-"
 _OF_LINKS: Final = PREFIX.encode()
+
+#: The most application properties of a message: applications use dozens.  Each costs some microseconds whenever the
+#: message must be decoded, for a selector or a receiver of another protocol.
+APPLICATION_PROPERTIES_MAX: Final = 1024
+
+#: The least bytes of so many, a key and a value each: shorter heads need not be looked at.
+_PROPERTIES_BYTES_MAX: Final = 2 * APPLICATION_PROPERTIES_MAX
 
 #: Annotations of ActiveMQ Classic for repeated delivery, which this broker does not support.
 _REPEATING: Final = ("x-opt-delivery-cron", "x-opt-delivery-period", "x-opt-delivery-repeat")
@@ -108,6 +115,8 @@ def take_apart(
         body_at = plain_body(payload, header_end)
         if body_at:
             head = payload[header_end:body_at]
+            if len(head) > _PROPERTIES_BYTES_MAX:
+                _check_property_count(payload)
             if not (_Q in head and b"_AMQ_" in head):
                 return known, head, payload[body_at:], None
     section, head, body, broker_annotations = _take_apart(payload, linked=linked)
@@ -119,6 +128,8 @@ def take_apart(
 def _take_apart(payload: bytes, *, linked: bool) -> tuple[bytes, bytes, bytes, BrokerAnnotations | None]:
     """Split any payload, without the fast path."""
     header_end, begin, end, properties_at, bare_at, body_at = split(payload)
+    if body_at - bare_at > _PROPERTIES_BYTES_MAX:
+        _check_property_count(payload)
     section = payload[:header_end]
     noted = begin != end and (payload.find(_OBEYED, begin, end) >= 0 or payload.find(_OBEYED_ROUTING, begin, end) >= 0)
     decides = properties_at and has_property(payload, properties_at, ABSOLUTE_EXPIRY, GROUP_ID)
@@ -137,6 +148,14 @@ def _take_apart(payload: bytes, *, linked: bool) -> tuple[bytes, bytes, bytes, B
     if others or (_Q in head and b"_AMQ_" in head):
         head = without_reserved(head, linked=linked)
     return section, head, payload[body_at:], None
+
+
+def _check_property_count(payload: bytes) -> None:
+    """Check that a message does not have too many application properties.  Raises DecodeError."""
+    count = Encoded(payload).application_property_count
+    if count > APPLICATION_PROPERTIES_MAX:
+        why = f"A message has at most {APPLICATION_PROPERTIES_MAX} application properties, this one {count}."
+        raise Unacceptable(MESSAGE_SIZE_EXCEEDED, why)
 
 
 def _special_head(payload: bytes, bare: bytes, *, noted: bool, decides: bool) -> tuple[bytes, BrokerAnnotations]:

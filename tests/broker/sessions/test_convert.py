@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
+from broker.engine.model.message import Message, MessageHeader
+from broker.sessions import convert
+from broker.sessions.convert import KEPT_BYTES_MAX
 from protocols.amqp.encode import encode
 from protocols.amqp.message import AMQP_SEQUENCE, AMQP_VALUE, DATA, encode_section
 from protocols.amqp.performatives import Header, Properties
@@ -45,6 +50,49 @@ def test_from_stomp_to_amqp() -> None:
     assert (properties.group_id, properties.content_type, properties.to) == ("g", "text/plain", "a")
     assert told.application_properties == {"colour": "red:ish"}
     assert told.body() == (AMQP_VALUE, ["hello"])
+
+
+@pytest.mark.parametrize("protocol", ["stomp", "mqtt"])
+def test_a_large_message_is_converted_once_for_all_subscriptions(
+    protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[object] = []
+    name = f"_to_{protocol}"
+    convert_it: Callable[..., object] = getattr(convert, name)
+
+    def noting(*of: object) -> object:
+        made.append(of)
+        return convert_it(*of)
+
+    monkeypatch.setattr(convert, name, noting)
+    world = SimWorld()
+    readers = [world.subscriber(f"c{number}", "t") for number in range(3)] if protocol == "mqtt" else []
+    stomp = [] if readers else [world.broker.connect() for _ in range(3)]
+    for client in stomp:
+        client.subscribe("/topic/t")
+    amqp = AmqpSim(world.broker)
+    link = amqp.sender("t", "topic")
+    application: dict[str, object] = {f"k{number}": "v" for number in range(200)}
+    for number in range(3):
+        amqp.send(link, message(str(number), application=application))
+    assert len(made) == 3
+    for client in stomp:
+        found = client.messages()
+        assert [(frame.body, frame.headers["k199"]) for frame in found] == [(b"0", "v"), (b"1", "v"), (b"2", "v")]
+    for reader in readers:
+        assert [publish.payload for publish in reader.take()] == [b"0", b"1", b"2"]
+
+
+def test_kept_conversions_are_bounded() -> None:
+    broker, kept = SimBroker(small()), convert._Kept[int]()
+    header = MessageHeader("a", broker.engine.formats[1])
+    messages = [Message(header, b"", bytes(KEPT_BYTES_MAX // 4)) for _ in range(9)]
+    for number, each in enumerate(messages):
+        assert kept.get(each, None, partial(int, number)) == number
+        assert kept._bytes <= KEPT_BYTES_MAX
+        assert len(kept._found) <= 3
+    tiny = Message(header, b"", b"x")
+    assert [kept.get(tiny, None, partial(int, number)) for number in range(2)] == [0, 1], "not kept"
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from broker.engine.delivery.dispatch import RUN_MESSAGES_MAX
-from broker.engine.queues.consumer import AckMode
-from tests.broker.engine.engine_harness import Bench
+from broker.engine.delivery.dispatch import PART_BYTES, RUN_MESSAGES_MAX
+from broker.engine.model.message import Message
+from broker.engine.queues.consumer import AckMode, Consumer
+from broker.engine.queues.steps import BUDGET
+from tests.broker.engine.engine_harness import Bench, Taker
 
 
 def test_several_take_turns_message_by_message(bench: Bench) -> None:
@@ -58,6 +60,36 @@ def test_large_messages_go_in_smaller_runs() -> None:
     taker = bench.take("a")
     bench.sent("a", *[bytes(400_000)] * 7)
     assert len(taker.taken) == 7
+
+
+class Converting(Taker):
+    """A sink to which each message costs half a tick's budget; notes how many came from budget to budget."""
+
+    def __init__(self, bench: Bench, together: list[int]) -> None:
+        super().__init__()
+        self._bench = bench
+        self._together = together
+
+    def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
+        super().deliver(consumer, messages)
+        ticks = self._bench.engine.ticks
+        if ticks.spend(0):
+            self._together.append(0)
+        self._together[-1] += len(messages)
+        for _ in messages:
+            ticks.spend(BUDGET // 2)
+
+
+@pytest.mark.parametrize("selector", ["", "AMQPriority = 4"])
+@pytest.mark.parametrize("others", [0, 2])
+def test_deliveries_that_cost_much_go_on_in_the_next_tick(others: int, selector: str) -> None:
+    bench, together = Bench(segment_bytes=8 << 20), list[int]()
+    bench.sent("a", *[bytes(PART_BYTES // 4)] * 60)
+    takers = [bench.attach(Converting(bench, together), "a", selector=selector) for _ in range(1 + others)]
+    for _ in range(60):
+        bench.run()
+    assert sum(len(taker.taken) for taker in takers) == 60
+    assert max(together) <= 4
 
 
 def test_selectors(bench: Bench) -> None:

@@ -6,6 +6,7 @@ import errno
 
 import pytest
 
+from broker.sessions.amqp.message import APPLICATION_PROPERTIES_MAX
 from protocols.amqp.events import Attached, Detached, Dispositions
 from protocols.amqp.frames import frame as amqp_frame
 from protocols.amqp.limits import Limits
@@ -355,6 +356,23 @@ def test_the_bare_message_goes_out_as_it_came_in(client: AmqpSim) -> None:
     assert (header.durable, header.priority, header.delivery_count) == (True, 7, 0)
     assert header.ttl is not None
     assert 0 < header.ttl <= 60_000
+
+
+@pytest.mark.parametrize("first", ["name", "_AMQ_DUPL_ID"])
+@pytest.mark.parametrize("properties", [None, Properties("id")])
+def test_application_properties_up_to_the_limit(client: AmqpSim, properties: Properties | None, first: str) -> None:
+    names = [first, *map(str, range(APPLICATION_PROPERTIES_MAX))]
+    most, over = (dict.fromkeys(names[:count], "v") for count in (APPLICATION_PROPERTIES_MAX, len(names)))
+    link = client.sender("a", "queue")
+    [taken] = client.send(link, message("1", properties=properties, application=dict(most)))
+    assert isinstance(taken.state, Accepted)
+    [outcome] = client.send(link, message("2", properties=properties, application=dict(over)))
+    refusal = rejection(outcome.state)
+    assert refusal.condition == "amqp:link:message-size-exceeded"
+    assert refusal.description == "A message has at most 1024 application properties, this one 1025."
+    client.send(link, message("3"))
+    client.receiver("a")
+    assert client.bodies() == ["1", "3"], "the link goes on"
 
 
 def test_messages_that_come_together_are_taken_up_to_the_limit() -> None:
