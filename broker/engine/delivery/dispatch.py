@@ -26,9 +26,10 @@ from store import record
 #: stays well under 20 ms.
 RUN_MESSAGES_MAX: Final = 2048
 
-#: The same if many queues have something to deliver: each waits for those before it, once round.
-RUN_MESSAGES_OF_MANY: Final = 256
-MANY_QUEUES: Final = 16
+#: The same for all queues that have something to deliver, so that none waits long for those before it; but each may
+#: deliver a few.
+ROUND_MESSAGES_MAX: Final = 16_384
+RUN_MESSAGES_MIN: Final = 64
 
 #: How many of them a session gets at a time: it may spend more than `DELIVER_COST`, until the budget is used up.
 RUN_PART: Final = 128
@@ -57,7 +58,7 @@ def dispatch(state: State) -> None:
     steps.ensure()
     while state.dirty and steps.left > 0:
         dirty, state.dirty = state.dirty, {}
-        most = RUN_MESSAGES_MAX if len(dirty) < MANY_QUEUES else RUN_MESSAGES_OF_MANY
+        most = max(min(RUN_MESSAGES_MAX, ROUND_MESSAGES_MAX // len(dirty)), RUN_MESSAGES_MIN)
         for queue in dirty:
             if not steps.spend(SERVE_COST):
                 state.dirty[queue] = None
