@@ -216,6 +216,21 @@ def amqp_one_by_one(ports: Ports, messages: int) -> Work:
     return work
 
 
+def amqp_repeated(ports: Ports, messages: int) -> Work:
+    """64 DISPOSITIONs that each accept 10,000 messages, of which every other one is settled."""
+    client, first, last = _received(ports, IN_TRANSACTION)
+    for id in range(first + 1, last + 1, 2):
+        client.ses.send_disposition(RECEIVER, id, id, state=Accepted())
+    client.say()
+
+    def work() -> None:
+        for end in [first + 300] + [last] * 64:  # the first one is read alone, those like it together
+            client.ses.send_disposition(RECEIVER, first + 2, end, settled=False, state=Accepted())
+        client.wait(lambda: len(client.confirmed) >= IN_TRANSACTION // 2 - 1)
+
+    return work
+
+
 def amqp_links(ports: Ports, messages: int) -> Work:
     """1,000 links attached at once."""
     client = AmqpSocket(ports.amqp)
@@ -265,6 +280,7 @@ READ_CASES: Final[dict[str, Case]] = {
         amqp_accepted,
         amqp_released,
         amqp_one_by_one,
+        amqp_repeated,
         amqp_links,
         amqp_sessions,
     )
