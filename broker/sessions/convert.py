@@ -105,7 +105,7 @@ CONVERTED_BYTES_MAX: Final = 10 << 20
 
 #: The least bytes in memory of a message whose conversion is kept for its other receivers, and the most of all whose
 #: conversions are kept, for each protocol: they stay until others take their place.
-KEPT_FROM_BYTES: Final = 1 << 10
+KEPT_FROM_BYTES: Final = 4 << 10
 KEPT_BYTES_MAX: Final = 2 << 20
 
 

@@ -72,13 +72,15 @@ def test_a_large_message_is_converted_once_for_all_subscriptions(
         client.subscribe("/topic/t")
     amqp = AmqpSim(world.broker)
     link = amqp.sender("t", "topic")
-    application: dict[str, object] = {f"k{number}": "v" for number in range(200)}
+    application: dict[str, object] = {f"k{number}": 30 * "v" for number in range(200)}
     for number in range(3):
         amqp.send(link, message(str(number), application=application))
     assert len(made) == 3
     for client in stomp:
         found = client.messages()
-        assert [(frame.body, frame.headers["k199"]) for frame in found] == [(b"0", "v"), (b"1", "v"), (b"2", "v")]
+        assert [(frame.body, frame.headers["k199"]) for frame in found] == [
+            (body, 30 * "v") for body in (b"0", b"1", b"2")
+        ]
     for reader in readers:
         assert [publish.payload for publish in reader.take()] == [b"0", b"1", b"2"]
 
