@@ -31,6 +31,7 @@ from protocols.amqp.errors import (
 )
 from protocols.amqp.events import (
     Aborted,
+    Attached,
     Credit,
     Detached,
     Dispositions,
@@ -48,6 +49,9 @@ from protocols.amqp.performatives import Close
 
 #: Deliveries that a DISPOSITION settles at once: some milliseconds if they fail.
 _SETTLED_MAX: Final = 512
+
+#: Events that may take milliseconds, as of a selector: the budget is asked for after each.
+_LONG: Final = (Attached, Dispositions, Skipped)
 
 #: The function that handles each event, by type.
 Handlers = Mapping[type, Callable[[Any, Any], None]]
@@ -128,7 +132,7 @@ class AmqpEndpoint(LinkOwner):
             for at, event in enumerate(events, 1):
                 if (handler := handlers.get(type(event))) is not None:  # else there is nothing to do
                     handler(self, event)
-                if (at % ASKED_AFTER == 0 or isinstance(event, Dispositions | Skipped)) and steps.pauses(events, at):
+                if (at % ASKED_AFTER == 0 or isinstance(event, _LONG)) and steps.pauses(events, at):
                     return
 
     def _end_if_ended(self) -> None:

@@ -40,6 +40,9 @@ from protocols.stomp.limits import Limits
 
 Read = TypeVar("Read")
 
+#: Frames that may take milliseconds, as of a selector: the budget is asked for after each.
+_LONG: Final = frozenset({"SUBSCRIBE", "UNSUBSCRIBE", "COMMIT", "ABORT"})
+
 #: Handles a frame other than SEND.
 Handler = Callable[[Any, Any], None]
 Handlers = Mapping[str, Handler]
@@ -156,11 +159,10 @@ class StompSession(Port):
                             return None
                     if b"receipt" in frame.headers:
                         self._owe_for(frame)
-                    if at % ASKED_AFTER == 0:
-                        if sends.many:
-                            sends.publish_first()
-                        if steps.pauses(frames, at):
-                            return None
+                    if at % ASKED_AFTER == 0 and sends.many:
+                        sends.publish_first()
+                    if (at % ASKED_AFTER == 0 or frame.command in _LONG) and steps.pauses(frames, at):
+                        return None
         except StompError as wrong:
             return wrong
         except EngineError as refusal:

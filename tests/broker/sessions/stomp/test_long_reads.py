@@ -55,6 +55,16 @@ def test_many_destinations_are_sent_to_in_several_ticks() -> None:
     assert held(broker, str(FRAMES - 1)) == [b"%d" % (FRAMES - 1)]
 
 
+def test_the_budget_is_asked_for_after_each_subscription() -> None:
+    """The parser takes eight milliseconds for a selector of 900 characters."""
+    broker, client = started()
+    subscribe = [frame("SUBSCRIBE", {"id": f"{n}", "destination": "/topic/t"}) for n in range(FRAMES)]
+    first_tick(broker, client, b"".join(subscribe))
+    assert 0 < len(broker.engine.addresses["t"].queues) <= 2 * read_steps.ASKED_AFTER
+    broker.run()
+    assert len(broker.engine.addresses["t"].queues) == FRAMES
+
+
 @pytest.mark.parametrize("ends", ["lost", "eof", "DISCONNECT"])
 def test_a_client_that_leaves_at_once_has_everything_sent_that_it_sent_before(ends: str) -> None:
     broker, client = started()
