@@ -5,8 +5,9 @@ bindings are counted: all of them, those whose pattern begins with a wildcard, a
 address keeps its list as long as neither the count of its first word nor that of leading wildcards has changed.  So
 clients that come and go on `news.#` do not slow down those that send to `orders.eu`.
 
-Dead-letter and expiry addresses are hidden from patterns that begin with a wildcard, as those with a `$` are: whoever
-may read `#` would read each dead letter of addresses that it may not read, and its own messages a second time.
+Dead-letter and expiry addresses, and notifications, are hidden from patterns that begin with a wildcard, as those with
+a `$` are: whoever may read `#` would read each dead letter of addresses that it may not read, its own messages a second
+time, and what other clients do.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from broker.engine.model.attributes import NO_ATTRIBUTES, QueueAttributes, Reque
 from broker.engine.model.limits import Limits
 from broker.engine.model.message import Format, Message, RoutingType
 from broker.engine.model.names import WildcardSyntax
-from broker.engine.model.notes import Notes
+from broker.engine.model.notes import NOTIFICATIONS, Notes
 from broker.engine.model.report import Report
 from broker.engine.model.settings import AddressSettings, from_mapping
 from broker.engine.model.settings_match import CACHE_RESULTS_MAX, Fields, SettingsTable
@@ -220,7 +220,7 @@ class State:
         self.stored = MessageReader(self.formats, self.journal.bodies)
         self.syntax = self.settings_table.syntax
         self.bindings = Bindings(self.syntax)
-        self.bindings.hide(self.settings_table.values("dead_letter_address", "expiry_address"))
+        self._hide()
         self.diverts = Diverts(self.syntax)
         self.duplicates = Duplicates(self.journal)
         self.room = Room(
@@ -258,7 +258,11 @@ class State:
         """Replace the settings."""
         self.settings_table = settings
         self._merged.clear()
-        self.bindings.hide(settings.values("dead_letter_address", "expiry_address"))
+        self._hide()
+
+    def _hide(self) -> None:
+        """Hide from patterns that begin with a wildcard what is about other addresses and other clients."""
+        self.bindings.hide({NOTIFICATIONS, *self.settings_table.values("dead_letter_address", "expiry_address")})
 
     def is_internal(self, name: str) -> bool:
         """Whether an address belongs to the resources of a retroactive address."""

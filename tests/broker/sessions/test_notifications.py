@@ -123,3 +123,15 @@ def test_others_do_not_speak_for_the_broker(broker: SimBroker) -> None:
     (frame,) = stomp.messages()
     assert frame.headers["x"] == "y"
     assert "_AMQ_DL_REASON" not in frame.headers
+
+
+@pytest.mark.parametrize(("pattern", "hears"), [("#", False), ("+/notifications", False), ("activemq/#", True)])
+def test_patterns_that_begin_with_a_wildcard_do_not_match_notifications(pattern: str, hears: bool) -> None:
+    """They name the clients, users and addresses of others."""
+    broker = SimBroker(small(), users=USERS)
+    client = MqttClient().over(SimCarrier(broker)).connect(greeting("l", user_name="listener", password=b"heard"))
+    client.subscribe(pattern, qos=1)
+    told = over_stomp(broker)  # so that notifications are made
+    broker.connect(login="slot", passcode="seen", **{"client-id": "me"})
+    assert told()
+    assert bool(client.take()) is hears
