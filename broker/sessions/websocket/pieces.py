@@ -37,6 +37,8 @@ class Pieces:
     `rest`: what `cut` has left, from the first frame beyond `FRAMES_MAX` on; to be cut next.
     """
 
+    __slots__ = ("_cutting", "_fin", "_first", "_kept", "_left", "_mask", "_masked", "rest")
+
     def __init__(self) -> None:
         self.rest = b""
         self._kept = b""  # part of a header, or the bytes beyond a multiple of four

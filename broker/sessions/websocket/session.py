@@ -75,20 +75,29 @@ class WebSocketSession(WrappingSession):
         super().__init__()
         self._offered = offered
         self._steps: ReadSteps[bytes] | None = None  # of `inner`
-        self._ends: list[Callable[[], None]] = []  # what comes after a read that is still handled
+        self._pieces: Pieces | None = None  # before the handshake a connection must cost little
+        self._ends: Sequence[Callable[[], None]] = ()  # what comes after a read that is still handled
         self._connect_bytes_max = connect_bytes_max
         self._empty_bytes = 0  # of frames that carry nothing, before the login
         self._refused = refused
         self._foreign = foreign
-        self._ws = ServerProtocol(
-            origins=[None, *map(Origin, origins)] if origins else None,
-            subprotocols=[Subprotocol(name) for name in offered],
-            select_subprotocol=_one_or_none if self.bare else None,
-            max_size=None,
-            logger=_SILENT,
-        )
-        self._request = b""  # until it is complete: the parser would need twice the memory
-        self._pieces = Pieces()
+        self._origins = origins
+        self._protocol: ServerProtocol | None = None  # made once a request is complete
+        self._request = b""
+
+    @property
+    def _ws(self) -> ServerProtocol:
+        """The library's side of the connection."""
+        if self._protocol is None:
+            origins = self._origins
+            self._protocol = ServerProtocol(
+                origins=[None, *map(Origin, origins)] if origins else None,
+                subprotocols=[Subprotocol(name) for name in self._offered],
+                select_subprotocol=_one_or_none if self.bare else None,
+                max_size=None,
+                logger=_SILENT,
+            )
+        return self._protocol
 
     def receive_data(self, data: bytes) -> None:
         if self.ended:
@@ -125,9 +134,11 @@ class WebSocketSession(WrappingSession):
 
     def _handle(self, data: bytes, steps: ReadSteps[bytes]) -> None:
         """Handle the frames that have arrived, until the tick's budget is used up."""
+        pieces = self._pieces
+        assert pieces is not None, "the handshake is over"
         while data and not self.ended:
-            self._ws.receive_data(self._pieces.cut(data))
-            data = self._pieces.rest
+            self._ws.receive_data(pieces.cut(data))
+            data = pieces.rest
             self._process()
             if data and (self.inner is None or self.inner.lost or steps.pauses([data], 0)):
                 return
@@ -138,14 +149,14 @@ class WebSocketSession(WrappingSession):
         assert steps is not None, "a read is handled in steps"
         self._handle(b"".join(steps.take_later()), steps)
         if not self._is_stepping:
-            ends, self._ends = self._ends, []
+            ends, self._ends = self._ends, ()
             for end in ends:
                 end()
 
     def receive_eof(self) -> None:
         """The peer will send no more: without a close frame from it, nothing more can be sent."""
         if self._is_stepping:
-            self._ends.append(self.receive_eof)
+            self._ends = (*self._ends, self.receive_eof)
             return
         if not self.ended:
             self._ws.receive_eof()
@@ -155,7 +166,7 @@ class WebSocketSession(WrappingSession):
 
     def connection_lost(self) -> None:
         if self._is_stepping:  # the peer has sent these before
-            self._ends.append(self.connection_lost)
+            self._ends = (*self._ends, self.connection_lost)
         else:
             super().connection_lost()
 
@@ -184,6 +195,7 @@ class WebSocketSession(WrappingSession):
             assert chosen is not None or self.bare, "a handshake without a subprotocol in common is refused"
             self.inner = self._offered[chosen or next(iter(self._offered))]()
             self._steps = ReadSteps(self.inner, self._go_on)
+            self._pieces = Pieces()
 
     def _explain(self, response: Response, wrong: Exception) -> None:
         """Say in the response why it is a refusal; the library's own words quote headers, which may hold a token."""
@@ -222,7 +234,7 @@ class WebSocketSession(WrappingSession):
             if inner.close_expected:
                 self.ended = True
                 self._ws.send_close(CloseCode.NORMAL_CLOSURE)
-        return b"".join(self._ws.data_to_send())
+        return b"" if self._protocol is None else b"".join(self._protocol.data_to_send())
 
     def _send_from(self, inner: Session) -> None:
         data = inner.data_to_send()
