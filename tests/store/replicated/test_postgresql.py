@@ -552,7 +552,7 @@ def test_a_connection_that_breaks_in_a_wait_is_doubtful(pair: Pair) -> None:
         pytest.raises(Doubtful, match="broke"),
     ):
         database.append(1, Place(1, 64), b"x", 1)
-    assert database.confirm(1, Place(1, 65))
+    awaited(lambda: database.confirm(1, Place(1, 65)), what="the server ends the transaction by itself")
     assert database.head().end == Place(1, 65)
 
 
