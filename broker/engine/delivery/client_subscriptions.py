@@ -113,6 +113,15 @@ class ClientSubscriptions:
         if queue is not None and subscription.kind is SubscriptionKind.OWN and not subscription.filtered:
             alter.hand_over(self._state, queue, user)
 
+    def revoked(self, subscription: ClientSubscription) -> None:
+        """Let a subscription's queue of its own take only what its user may read, who may not read all of it any more.
+
+        Of a user who has been removed it takes nothing.  `attach` ends that.
+        """
+        queue = self._state.queues.get(subscription.name) if subscription.reliable else None
+        if queue is not None and subscription.kind is SubscriptionKind.OWN:
+            alter.filter_for(self._state, queue, subscription.client.access)
+
     def resumed(self, subscription: ClientSubscription) -> None:
         """Let a subscription's queue take messages again, which had ended with messages in flight."""
         self._finishing -= Counter([subscription.name])

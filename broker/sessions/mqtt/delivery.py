@@ -220,5 +220,7 @@ class Deliveries:
         if subscription is not None:
             self.settle([subscription], Ending.QUEUE_DELETED if consumer.queue.deleted else Ending.REVOKED)
             self.remove(consumer)
+            if consumer.revoked:
+                self._engine.subscriptions.revoked(subscription)
             if self.sender is not None:
                 self.sender.port.dismiss(reason)

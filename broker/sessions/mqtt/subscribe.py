@@ -12,7 +12,7 @@ from typing import Final
 
 from broker.engine import Client, Consumer, Definition, Ending, Engine, Queue, SubscriptionKind, redelivery
 from broker.engine.model.access import Access
-from broker.engine.model.errors import EngineError
+from broker.engine.model.errors import Denied, EngineError
 from broker.sessions.mqtt.delivery import Deliveries
 from broker.sessions.mqtt.format import qos_of, retained_head
 from broker.sessions.mqtt.subscription import Subscription
@@ -304,6 +304,8 @@ class Subscriptions:
         except EngineError as error:
             filter = subscription.filter.text
             self._engine.report("mqtt.subscription_idle", client=self._client.id, filter=filter, error=str(error))
+            if isinstance(error, Denied):
+                self._engine.subscriptions.revoked(subscription)
             return False
         return True
 

@@ -250,17 +250,76 @@ def test_messages_in_flight_go_back_to_their_queue_with_the_right_to_consume(whe
     assert sim.connect("c", **KEPT, **ALICE).take() == []
 
 
+def only(sim: SimWorld, *names: str) -> None:
+    """Let there be these users only, as after a reload of the users file."""
+    sim.broker.users = {name: USERS[name] for name in names}
+    with sim.broker.turn():
+        sim.broker.gate.change(policy(sim.broker.config, {n: cheap_user(USERS[n], "amq") for n in names}))
+        sim.broker.engine.secure(None)
+
+
+def waiting(sim: SimWorld) -> dict[str, int]:
+    """How many messages wait, by queue."""
+    return {name: queue.ready for name, queue in queues(sim).items()}
+
+
 def test_messages_in_flight_of_a_removed_user_go_back() -> None:
     """A reload of the users takes the right too."""
     sim = world()
     sent_to_alice(sim, here=False)
-    with sim.broker.turn():
-        sim.broker.gate.change(policy(permissions(), {"bob": cheap_user("wrong", "amq")}))
-        sim.broker.engine.secure(None)
-    assert {name: queue.ready for name, queue in queues(sim).items()} == {"c.one": 1, "c.two": 1}
-    stomp = sim.broker.connect(login="bob", passcode="wrong")
-    stomp.confirmed("/topic/one", b"more")
-    assert queues(sim)["c.one"].ready == 2
+    only(sim, "bob")
+    assert waiting(sim) == {"c.one": 1, "c.two": 1}
+
+
+@pytest.mark.parametrize("restart", [None, True, False])
+@pytest.mark.parametrize("when", ["here", "away", "stopped"])
+def test_the_session_of_a_removed_user_takes_no_more_messages(when: str, restart: bool | None) -> None:
+    """What it has stays, and once there is that user again it takes messages again, connected or not."""
+    sim = world()
+    alice = sent_to_alice(sim, here=when == "here")
+    if when == "stopped":
+        sim.broker.users = {"bob": USERS["bob"]}
+        sim.restart()
+    else:
+        only(sim, "bob")
+    alice.settle()
+    assert alice.closed
+    if restart is not None:
+        sim.restart(crash=restart)
+    sim.connect("p", **BOB).publish("one", b"for nobody", 1)
+    sim.broker.connect(login="bob", passcode=USERS["bob"]).confirmed("/topic/two", b"for nobody")
+    assert waiting(sim) == {"c.one": 1, "c.two": 1}
+    only(sim, "alice", "bob")
+    sim.connect("p", **BOB).publish("one", b"again", 1)
+    assert waiting(sim) == {"c.one": 2, "c.two": 1}
+    alice = sim.connect("c", **KEPT, **ALICE)
+    assert alice.present
+    assert sorted(alice.payloads()) == [b"again", b"one", b"two"]
+    sim.connect("p", **BOB).publish("two", b"here", 1)
+    assert alice.payloads() == [b"here"]
+
+
+def test_a_right_that_is_revoked_counts_from_the_next_message_on() -> None:
+    """Also when the user is removed afterwards."""
+    sim = world()
+    sent_to_alice(sim, here=False)
+    restrict(sim.broker, permissions(Permission.CONSUME))
+    for removed in (False, True):
+        if removed:
+            only(sim, "bob")
+        sim.connect("p", **BOB).publish("one", b"secret", 1)
+        assert waiting(sim) == {"c.one": 1, "c.two": 1}
+
+
+def test_a_session_that_is_taken_over_takes_messages_again() -> None:
+    sim = world()
+    sent_to_alice(sim, here=False)
+    only(sim, "bob")
+    privileged(sim, "bob")
+    bob = sim.connect("c", auto=False, **KEPT, **BOB)
+    assert sorted(bob.payloads()) == [b"one", b"two"]
+    sim.connect("p", **BOB).publish("one", b"new", 1)
+    assert bob.payloads() == [b"new"]
 
 
 def test_what_one_member_may_no_longer_have_goes_to_the_next() -> None:
