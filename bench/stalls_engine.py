@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+from broker.clock import ThreadCpu
 from broker.daemon.memory import COLLECTED_AFTER
 from broker.engine.delivery import redelivery
 from broker.engine.delivery.consumers import Consumers
@@ -55,7 +56,7 @@ class Meter:
         self._ticks: list[tuple[float, str]] = []
         self._used = 0.0
         self._verb = ""
-        self.bench.engine._state.steps._cpu = lambda: time.thread_time_ns() // 1000  # as in a broker
+        self.bench.engine._state.steps._cpu = ThreadCpu()  # as in a broker
         self._tick = self.bench.broker.parts.tick
         self._writer = self.bench.broker._writer
 

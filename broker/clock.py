@@ -41,6 +41,29 @@ def thread_cpu_us() -> int:
     return time.thread_time_ns() // 1_000
 
 
+class ThreadCpu:
+    """The processor time that a thread has used, in microseconds.  To be made and called by that thread.
+
+    The kernel is asked only if it may be as much as the caller wants to know: a thread uses no more than passes by the
+    other clock, which is read ten times as fast.
+    """
+
+    def __init__(self) -> None:
+        self._ask()
+
+    def _ask(self) -> None:
+        self._used = thread_cpu_us()
+        self._ahead = time.monotonic_ns() // 1_000 - self._used
+
+    def __call__(self, enough: int) -> int:
+        """Return the time if it is `enough` or more, else that or a value in between."""
+        used = time.monotonic_ns() // 1_000 - self._ahead
+        if used < enough:
+            return used
+        self._ask()
+        return self._used
+
+
 def rest(seconds: float) -> None:
     """Sleep; only for threads other than the event loop's."""
     time.sleep(seconds)

@@ -64,7 +64,7 @@ class Broker:
 class Environment:
     """The environment of the parts: the disk, clocks (ms, seconds), random numbers, and where to report events.
 
-    `cpu_us`: the CPU time of the thread that calls it, in microseconds, or always 0: it does not matter.
+    `cpu_us`: see `broker.clock.ThreadCpu`; always 0: it does not matter.
     """
 
     files: Files
@@ -74,7 +74,7 @@ class Environment:
     report: Report
     memory_bytes: int
     fatal: Callable[[BaseException], None] = lambda _: None
-    cpu_us: Callable[[], int] = lambda: 0
+    cpu_us: Callable[[int], int] = lambda enough: 0
 
 
 def this_machine(report: Report) -> Environment:
@@ -86,7 +86,7 @@ def this_machine(report: Report) -> Environment:
         random=clock.chance(),
         report=report,
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        cpu_us=clock.thread_cpu_us,
+        cpu_us=clock.ThreadCpu(),
     )
 
 

@@ -79,7 +79,7 @@ class Engine:
         pages: Pages,
         *,
         clock: Callable[[], int],
-        cpu: Callable[[], int],
+        cpu: Callable[[int], int],
         random: Random,
         report: Report,
         formats: list[Format],

@@ -112,7 +112,7 @@ class Ticks:
     def _run_due(self) -> bool:
         state = self._state
         more = False
-        state.steps.ensure()
+        state.steps.ensure(state.steps.budget_min)
         if _is_due(state.schedule.next_due(), state.now):
             more = redelivery.release_due(state)
         if _is_due(state.paged_schedule.next_due(), state.now):

@@ -16,7 +16,7 @@ from broker.sessions.tick import Transport
 Item = TypeVar("Item")
 
 #: After so many frames of a read a session asks whether the budget is used up.
-ASKED_AFTER: Final = 16
+ASKED_AFTER: Final = 32
 
 #: What a frame costs at least, in microseconds (`broker.engine.queues.steps`).
 FRAME_COST: Final = 2

@@ -134,7 +134,7 @@ class SimBroker:
         self.parts: Broker = assemble(self.config, outside, self._make_writer, self._wake, limited, log)
         if self.small_steps:
             steps = self.engine._state.steps
-            steps.budget, steps.budget_min, steps.together_max = 24, 8, 1
+            steps.budget, steps.budget_min, steps.deliveries_min, steps.together_max = 24, 8, 8, 1
         report = noting(self._report, self.engine.notes)
         self.gate = sim_gate(self.config, users, report, lambda: self.now)
         self.engine.security.roles_of = self.gate.peers.roles_of

@@ -20,6 +20,7 @@ from broker.engine.queues.displacing import displace
 from broker.engine.queues.paging import depage
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import Held, State
+from broker.engine.queues.steps import Steps
 from store import record
 
 #: The most messages that one queue delivers in a tick: enough that the tick's fixed costs vanish, few enough that it
@@ -31,16 +32,16 @@ RUN_MESSAGES_MAX: Final = 2048
 ROUND_MESSAGES_MAX: Final = 16_384
 RUN_MESSAGES_MIN: Final = 64
 
-#: How many of them a session gets at a time: it may spend more than `DELIVER_COST`, until the budget is used up.
+#: How many of them, and how many bytes, a session gets before the budget is looked at: what it spends on them is not
+#: known yet.  It may have to convert each one, and a small one may take a millisecond.
 RUN_PART: Final = 128
+PART_BYTES: Final = 64 << 10
 
-#: The same in bytes, while what a session spends on them is not known to be little: it may have to convert each one,
-#: and a small one may take a millisecond.  Of so many bytes the CPU time is measured.
-PART_BYTES: Final = 32 << 10
+#: Then it gets as many as the budget allows at the cost of those, but no more than so many times as many.
+PART_GROWTH: Final = 4
+
+#: So few bytes say nothing about the cost of others.
 MEASURED_BYTES: Final = 2 << 10
-
-#: How many times `DELIVER_COST` a cheap delivery may take.
-_CHEAP: Final = 4
 
 #: The most bytes that one queue delivers to one consumer in a tick, beyond one message: the consumer's connection may
 #: have to buffer them.
@@ -49,13 +50,13 @@ RUN_BYTES_MAX: Final = 1 << 20
 
 #: What serving a queue costs, and each delivery, which its session encodes.
 SERVE_COST: Final = 5
-DELIVER_COST: Final = 8
+DELIVER_COST: Final = 2
 
 
 def dispatch(state: State) -> None:
     """Serve the queues that changed in this tick, in turns if the budget does not allow all of them."""
     steps = state.steps
-    steps.ensure()
+    steps.ensure(steps.deliveries_min)
     while state.dirty and steps.left > 0:
         dirty, state.dirty = state.dirty, {}
         most = max(min(RUN_MESSAGES_MAX, ROUND_MESSAGES_MAX // len(dirty)), RUN_MESSAGES_MIN)
@@ -136,27 +137,41 @@ def _serve_group(state: State, queue: Queue, takers: list[Consumer], most: int) 
     consumer = takers[0]
     if len(takers) > 1 or queue.backlog.is_choosy(consumer.id):
         return _serve_in_turns(state, queue, takers, most)
-    steps = state.steps
-    given, bytes_left, part_bytes = 0, RUN_BYTES_MAX, PART_BYTES
+    steps, part = state.steps, _Part(state.steps, queue)
+    given, bytes_left = 0, RUN_BYTES_MAX
     while given < most and bytes_left > 0:
         count, size = consumer.room()
-        run = queue.backlog.pop_run(min(count, RUN_PART, most - given), min(size, bytes_left, part_bytes))
+        run = queue.backlog.pop_run(min(count, part.count, most - given), min(size, bytes_left, part.nbytes))
         if not run:
             break
         given += len(run)
-        nbytes, left = size_of(run), steps.left
+        nbytes = size_of(run)
         bytes_left -= nbytes
         _deliver(state, queue, consumer, run)
-        if nbytes >= MEASURED_BYTES:
-            part_bytes = _next_part(len(run), left - steps.measure())
+        part.follow(len(run), nbytes)
         if consumer.credit <= 0 or consumer.paused or not queue.ready or steps.left <= 0:
             break
     return given > 0 and consumer.credit > 0
 
 
-def _next_part(count: int, spent: int) -> int:
-    """Return how many bytes may be delivered before the CPU time is measured again, after some messages."""
-    return RUN_BYTES_MAX if spent <= _CHEAP * DELIVER_COST * count else PART_BYTES
+class _Part:
+    """How many messages, and how many bytes, may be delivered before the budget is looked at again."""
+
+    __slots__ = ("_expiring", "_left", "_steps", "count", "nbytes")
+
+    def __init__(self, steps: Steps, queue: Queue) -> None:
+        self._expiring = queue.expiring > 0
+        self._steps = steps
+        self._left = steps.measure()
+        self.count, self.nbytes = min(RUN_PART, max(self._left // DELIVER_COST, 1)), PART_BYTES
+
+    def follow(self, count: int, nbytes: int) -> None:
+        """Look at the budget after a delivery."""
+        left = self._steps.measure()
+        spent, self._left = max(self._left - left, 1), left
+        if nbytes >= MEASURED_BYTES and not self._expiring:  # one that has expired costs much more than others
+            self.count = min(max(left * count // spent, 1), PART_GROWTH * self.count)
+            self.nbytes = min(max(left * nbytes // spent, 1), PART_GROWTH * self.nbytes)
 
 
 class _Hand:
@@ -180,17 +195,16 @@ class _Hand:
 
 def _serve_in_turns(state: State, queue: Queue, takers: list[Consumer], most: int) -> bool:
     """Serve several consumers `most` messages, in parts.  True if they got something and some still have credit."""
-    steps = state.steps
-    given, bytes_left, part_bytes = 0, RUN_BYTES_MAX, PART_BYTES
+    steps, part = state.steps, _Part(state.steps, queue)
+    given, bytes_left = 0, RUN_BYTES_MAX
     while True:
-        most_bytes, left = min(bytes_left, part_bytes), steps.left
-        count, nbytes = _serve_in_turn(state, queue, takers, most - given, most_bytes)
+        asked, most_bytes = min(most - given, part.count), min(bytes_left, part.nbytes)
+        count, nbytes = _serve_in_turn(state, queue, takers, asked, most_bytes)
         given += count
         bytes_left -= nbytes
-        if nbytes >= MEASURED_BYTES:
-            part_bytes = _next_part(count, left - steps.measure())
+        part.follow(count, nbytes)
         takers = [consumer for consumer in takers if consumer.credit > 0 and not consumer.paused]
-        done = nbytes < most_bytes or given >= most or bytes_left <= 0
+        done = (count < asked and nbytes < most_bytes) or given >= most or bytes_left <= 0
         if done or not takers or not queue.ready or steps.left <= 0:
             return given > 0 and bool(takers)
 
@@ -206,8 +220,6 @@ def _serve_in_turn(state: State, queue: Queue, takers: list[Consumer], most: int
     given = nbytes = at = 0
     backlog, steps = queue.backlog, state.steps
     choosy = any([backlog.is_choosy(consumer.id) for consumer in takers])
-    # What has expired costs much more.
-    most = min(most, RUN_PART if queue.expiring else max(steps.left // DELIVER_COST, 1))
     while open_hands and given < most and nbytes < most_bytes:
         at %= len(open_hands)
         message = backlog.pop_for(open_hands[at].consumer.id, steps) if choosy else backlog.pop()

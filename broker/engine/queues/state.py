@@ -139,7 +139,7 @@ class State:
     journal: Journal
     pages: Pages
     clock: Callable[[], int]
-    cpu: InitVar[Callable[[], int]]  # see Steps
+    cpu: InitVar[Callable[[int], int]]  # see Steps
     random: Random
     report: Report
     formats: dict[int, Format]
@@ -215,7 +215,7 @@ class State:
     retired: Counters = field(default_factory=Counters)
     retired_routed: int = 0
 
-    def __post_init__(self, cpu: Callable[[], int]) -> None:
+    def __post_init__(self, cpu: Callable[[int], int]) -> None:
         self.steps = Steps(cpu)
         self.stored = MessageReader(self.formats, self.journal.bodies)
         self.syntax = self.settings_table.syntax

@@ -23,38 +23,42 @@ from typing import Final
 #: Some work: yields what it did since it last yielded costs, in microseconds.  Does about a millisecond at most.
 LongWork = Generator[int, None, None]
 
-#: What a tick may cost: it leaves half of the 20 ms that others may wait to parsing, routing and writing.
+#: What verbs and work may cost in a tick, with parsing and routing: half of the 20 ms that others may wait.
 BUDGET: Final = 10_000
 
-#: What a tick spends at least on work begun earlier, and at least on deliveries, whatever verbs have used up.
+#: What a tick spends at least on work begun earlier, whatever verbs have used up.
 BUDGET_MIN: Final = 2_000
 
+#: The same for deliveries.  One costs a third of what publishing the message does, so that producers which use up all
+#: the rest are still outrun: if they were not, messages would pile up, and each cost more than in an empty queue.
+DELIVERIES_MIN: Final = 6_000
 
 #: How many messages of long work are treated together at most, whatever the work says.
 TOGETHER_MAX: Final = 8_192
 
-#: Small costs are only counted until they have reached this: to measure takes half a microsecond.
+#: Small costs are only counted until they have reached this.
 _MEASURED_AFTER: Final = 250
 
 
-def _unmeasured() -> int:
+def _unmeasured(_: int) -> int:
     return 0
 
 
 class Steps:
     """The budget of the tick, and the work that continues in the next one.
 
-    `cpu` returns the CPU time that the thread has used, in microseconds; constant: costs are only counted.
-    `budget` and `budget_min`, in microseconds, are what the next ticks have, all in all and at least; `together_max`:
-    how many messages are treated together at most.
+    `cpu` returns the CPU time that the thread has used, in microseconds (`broker.clock.ThreadCpu`); constant: costs are
+    only counted.  `budget`, in microseconds, is what verbs and work have in the next ticks, `budget_min` what work has
+    at least, `deliveries_min` what deliveries have; `together_max`: how many messages are treated together at most.
     """
 
-    __slots__ = ("_cpu", "_end", "_lines", "_next", "budget", "budget_min", "left", "together_max")
+    __slots__ = ("_cpu", "_end", "_lines", "_next", "budget", "budget_min", "deliveries_min", "left", "together_max")
 
-    def __init__(self, cpu: Callable[[], int] = _unmeasured) -> None:
+    def __init__(self, cpu: Callable[[int], int] = _unmeasured) -> None:
         self._cpu = cpu
         self.budget = BUDGET
         self.budget_min = BUDGET_MIN
+        self.deliveries_min = DELIVERIES_MIN
         self.together_max = TOGETHER_MAX
         self._lines: dict[Hashable, deque[tuple[LongWork, object]]] = {}  # by owner, with the connections to blame
         self._grant(self.budget)
@@ -67,14 +71,14 @@ class Steps:
         """Begin a tick."""
         self._grant(self.budget)
 
-    def ensure(self) -> None:
-        """Have something left, so that nothing stands still."""
-        if self.measure() < self.budget_min:
-            self._grant(self.budget_min)
+    def ensure(self, least: int) -> None:
+        """Have so much left at least, so that nothing stands still."""
+        if self.measure(least) < least:
+            self._grant(least)
 
     def _grant(self, budget: int) -> None:
         self.left = budget
-        self._end = self._cpu() + budget  # the CPU time at which it is used up
+        self._end = self._cpu(0) + budget  # the CPU time at which it is used up
         self._next = budget - _MEASURED_AFTER  # when so much is left, it is measured
 
     def spend(self, cost: int) -> bool:
@@ -89,11 +93,16 @@ class Steps:
         self.left -= cost
         self._end -= cost
 
-    def measure(self) -> int:
-        """Spend what the CPU has used beyond the costs that were counted; returns what is left."""
-        self.left = min(self.left, self._end - self._cpu())
+    def measure(self, enough: int = 0) -> int:
+        """Spend what the CPU has used beyond the costs that were counted, if that leaves only `enough`, or less.
+
+        Returns what is left; less than that, but more than `enough`, if the CPU did other things meanwhile.
+        """
+        left = self._end - self._cpu(self._end - enough)
+        if left <= enough:
+            self.left = min(self.left, left)
         self._next = self.left - _MEASURED_AFTER
-        return self.left
+        return min(self.left, left)
 
     def at_most(self, together: int) -> int:
         """How many messages may be treated together by work that would treat so many."""
@@ -124,7 +133,7 @@ class Steps:
 
         `step` resumes some work and returns the cost of that, None at its end; it does not raise.
         """
-        self.ensure()
+        self.ensure(self.budget_min)
         while self._lines and self.measure() > 0:
             owner, line = next(iter(self._lines.items()))
             cost = step(*line[0])

@@ -125,7 +125,7 @@ class Publisher:
         count, producers = len(run.topics), self._engine.producers
         if run.retain:
             return min(count, RETAINED_TOGETHER)
-        if count * producers.reach_max * (_TOPIC_NS + _MESSAGE_NS) <= _PART_NS:
+        if producers.reach_max * (len(set(run.topics)) * _TOPIC_NS + count * _MESSAGE_NS) <= _PART_NS:
             return count
         reaches: dict[str, int] = {}
         cost = 0

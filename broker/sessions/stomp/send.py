@@ -45,7 +45,7 @@ _DECIDING: Final = frozenset(CONSUMED | GROUPING | {b"reply-to"})
 
 #: Runs, and messages, that are published together: some 60 us each, and 3 us.
 _RUNS_MAX: Final = 32
-_MESSAGES_MAX: Final = 1_024
+_MESSAGES_MAX: Final = 2_048
 
 #: The reason to stop reading while an address is full.
 _FULL: Final = "full"

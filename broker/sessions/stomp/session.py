@@ -146,22 +146,21 @@ class StompSession(Port):
     def _handle(self) -> StompError | None:
         """Handle the frames that have arrived, until the tick's budget is used up; returns an error that ends them."""
         codec, steps, sends = self.codec, self._steps, self.sends
+        add = sends.add
         frame: Frame | None = None
         try:
             while frames := steps.take_later() or codec.events():
-                for at, frame in enumerate(frames, 1):
-                    if frame.command == "SEND":
-                        sends.add(frame)
-                    else:
-                        _HANDLERS[frame.command](self, frame)
-                        if steps.pending:
-                            steps.wait(frames[at:], partial(self._owe_for, frame))
+                for start in range(0, len(frames), ASKED_AFTER):
+                    for at, frame in enumerate(frames[start : start + ASKED_AFTER], start + 1):
+                        if frame.command == "SEND":
+                            add(frame)
+                            if b"receipt" in frame.headers:
+                                self._owe_for(frame)
+                        elif self._handle_other(frame, frames, at):
                             return None
-                    if b"receipt" in frame.headers:
-                        self._owe_for(frame)
-                    if at % ASKED_AFTER == 0 and sends.many:
+                    if sends.many:
                         sends.publish_first()
-                    if (at % ASKED_AFTER == 0 or frame.command in _LONG) and steps.pauses(frames, at):
+                    if steps.pauses(frames, at):
                         return None
         except StompError as wrong:
             return wrong
@@ -169,6 +168,16 @@ class StompSession(Port):
             assert frame is not None
             return refused(frame.command, refusal, frame.headers)
         return codec.error
+
+    def _handle_other(self, frame: Frame, frames: list[Frame], at: int) -> bool:
+        """Handle a frame other than SEND, the one before `frames[at]`; whether those from there on have to wait."""
+        steps = self._steps
+        _HANDLERS[frame.command](self, frame)
+        if steps.pending:
+            steps.wait(frames[at:], partial(self._owe_for, frame))
+            return True
+        self._owe_for(frame)
+        return frame.command in _LONG and steps.pauses(frames, at)
 
     def _owe_for(self, frame: Frame) -> None:
         """Owe the receipt that a frame asks for, if it does: the frame is handled."""

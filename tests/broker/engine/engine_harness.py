@@ -129,7 +129,8 @@ class Bench:
     def limit_ticks(self, budget: int, *, least: int, together: int = TOGETHER_MAX) -> None:
         """Give each tick less, in microseconds, and let fewer messages be treated together (`Steps`)."""
         steps = self.engine._state.steps
-        steps.budget, steps.budget_min, steps.together_max = budget, least, together
+        steps.budget, steps.budget_min, steps.deliveries_min = budget, least, least
+        steps.together_max = together
 
     def run(self) -> None:
         """End the tick and all that follow from it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.engine.delivery.dispatch import PART_BYTES, RUN_MESSAGES_MAX
+from broker.engine.delivery.dispatch import PART_BYTES, PART_GROWTH, RUN_MESSAGES_MAX, RUN_PART
 from broker.engine.model.message import Message
 from broker.engine.queues.consumer import AckMode, Consumer
 from broker.engine.queues.steps import BUDGET
@@ -90,6 +90,36 @@ def test_deliveries_that_cost_much_go_on_in_the_next_tick(others: int, selector:
         bench.run()
     assert sum(len(taker.taken) for taker in takers) == 60
     assert max(together) <= 4
+
+
+def test_deliveries_have_a_share_of_the_tick_whatever_verbs_use_up(bench: Bench) -> None:
+    """Otherwise what fast producers send would pile up."""
+    taker = bench.take("a")
+    for _ in range(5):
+        bench.enter()
+        bench.send("a", *[b"m"] * 1_250, durable=False)
+        bench.engine.ticks.spend(2 * BUDGET)
+        bench.broker.tick.end()
+        assert len(taker.take()) == 1_250
+
+
+class Counting(Taker):
+    """Notes how many messages came at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runs: list[int] = []
+
+    def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
+        super().deliver(consumer, messages)
+        self.runs.append(len(messages))
+
+
+def test_cheap_deliveries_are_made_in_few_parts(bench: Bench) -> None:
+    bench.sent("a", *[bytes(50)] * 2_000)
+    taker = bench.attach(Counting(), "a", window=-1)
+    bench.run()
+    assert taker.runs == [RUN_PART, PART_GROWTH * RUN_PART, 2_000 - (1 + PART_GROWTH) * RUN_PART]
 
 
 def test_selectors(bench: Bench) -> None:

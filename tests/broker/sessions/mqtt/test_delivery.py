@@ -11,7 +11,8 @@ from broker.config.addresses import Queue as QueueSection
 from broker.sessions.mqtt.inflight import InFlight
 from broker.sessions.mqtt.session import MqttSession
 from protocols.mqtt.codes import V5, V311, PacketType
-from protocols.mqtt.encode import PublishHead, encode
+from protocols.mqtt.connection import MqttConnection
+from protocols.mqtt.encode import PublishHead, PublishHeads, encode
 from protocols.mqtt.limits import Limits
 from protocols.mqtt.packets import Suback, Subscribe, Unsubscribe
 from protocols.mqtt.properties import (
@@ -161,6 +162,26 @@ def test_a_run_of_several_topics_for_which_there_is_no_quota_left_waits() -> Non
         got += [message.payload for message in messages]
         client.ack(P.PUBACK, *[message.packet_id for message in messages])
     assert got == [b"0", b"1", b"2", b"3"]
+
+
+@interpreted
+@pytest.mark.parametrize("topics", ["aabab", "abbaa", "aaaab", "abcde"])
+def test_messages_of_several_topics_are_one_run(topics: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever come first: one by one, each would cost what a run does."""
+    sim, runs = SimWorld(), list[int]()
+    client, other = sim.subscriber("c", "#"), sim.connect("other")
+    send = MqttConnection.send_publish
+
+    def counted(codec: MqttConnection, head: PublishHead | PublishHeads, payloads: list[bytes]) -> list[int]:
+        runs.append(len(payloads))
+        return send(codec, head, payloads)
+
+    for number, topic in enumerate(topics):
+        other.codec.send_publish(PublishHead(other.codec.version, topic, qos=0), [b"%d" % number])
+    monkeypatch.setattr(MqttConnection, "send_publish", counted)
+    other.settle()
+    assert [message.topic for message in client.take()] == list(topics)
+    assert runs == [len(topics)]
 
 
 def test_runs_that_wait_for_the_quota_keep_their_order() -> None:
