@@ -169,7 +169,7 @@ def test_a_run_of_several_topics_for_which_there_is_no_quota_left_waits() -> Non
 def test_messages_of_several_topics_are_one_run(topics: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever come first: one by one, each would cost what a run does."""
     sim, runs = SimWorld(), list[int]()
-    client, other = sim.subscriber("c", "#"), sim.connect("other")
+    client, other = sim.subscriber("c", "#", version=V311), sim.connect("other")
     send = MqttConnection.send_publish
 
     def counted(codec: MqttConnection, head: PublishHead | PublishHeads, payloads: list[bytes]) -> list[int]:
