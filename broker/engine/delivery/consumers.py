@@ -250,6 +250,10 @@ class Consumers:
     def _settle(self, consumer: Consumer, id: int, tx: Transaction | None) -> list[Message]:
         if id not in consumer.unacked:
             raise UnknownDelivery(f"unknown message: {id} is not waiting for an acknowledgement by this subscription")
+        if tx is None and consumer.covers_all(id):  # perhaps some hundred thousands
+            self._state.mark = NO_WAY_BACK
+            self._state.dirty[consumer.queue] = None
+            return consumer.settle_all()
         ids = consumer.up_to(id)
         if tx is not None:
             tx.hold([consumer.unacked[each] for each in ids])

@@ -27,7 +27,7 @@ from store import record
 from store.counted import counted
 from store.record import EXPIRED_BYTES, DeadLetterReason, RemovalReason
 
-#: How many expire together, and what it costs to end one (`queues.steps`); a move costs more (`move.MOVE_COST`).
+#: How many expire together at most, and what it costs to end one (`queues.steps`); a move costs `move.MOVE_COST`.
 EXPIRED_TOGETHER: Final = 64
 END_COST: Final = 6
 
@@ -160,11 +160,17 @@ def _record_expiry(state: State, queue: Queue, message: Message, copy: Message |
 def expire_due(state: State) -> bool:
     """Expire due messages in memory, as far as the budget goes; True if there may be more."""
     while state.steps.left > 0:
-        due = state.expiries.pop_due(state.now, EXPIRED_TOGETHER)
+        most = _most(state, move.MOVE_COST)
+        due = state.expiries.pop_due(state.now, most)
         _expire_together(state, due)
-        if len(due) < EXPIRED_TOGETHER:
+        if len(due) < most:
             return False
     return True
+
+
+def _most(state: State, cost: int) -> int:
+    """Return how many may expire together, if each moves at this cost: the last ones of a tick must fit its budget."""
+    return max(min(EXPIRED_TOGETHER, state.steps.left // cost), 1)
 
 
 def _expire_together(state: State, due: list[tuple[Queue, Message]]) -> None:
@@ -192,7 +198,7 @@ def expire_paged(state: State) -> bool:
         chunk.expires = 0
         if queue.deleted:  # all of it leaves
             continue
-        late = chunk.due(state.now)[:EXPIRED_TOGETHER]
+        late = chunk.due(state.now)[: _most(state, READ_COST + move.MOVE_COST)]
         state.steps.spend(READ_COST * len(late) + 1)
         try:
             expired = _expire_rows(state, queue, chunk, late)

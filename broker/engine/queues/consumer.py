@@ -278,12 +278,16 @@ class Consumer:
         order = self.order
         if order is None:
             return [id]
-        if order[-1] == id:
+        if self.covers_all(id):
             order.clear()
             return list(self.unacked)
         covered = [order.popleft() for _ in range(order.index(id) + 1)]
         unacked = self.unacked
         return covered if len(covered) + len(order) == len(unacked) else [each for each in covered if each in unacked]
+
+    def covers_all(self, id: int) -> bool:
+        """Whether a cumulative acknowledgement of `id` covers all deliveries."""
+        return self.order is not None and self.order[-1] == id
 
     def portion(self, id: int, most: int) -> int:
         """The id that a cumulative acknowledgement of `id` covers first, if it covers `most` deliveries at a time."""

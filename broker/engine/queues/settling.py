@@ -14,7 +14,7 @@ from typing import Final
 from broker.engine.model.message import Message
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import NO_WAY_BACK, State
-from broker.engine.queues.steps import LongWork
+from broker.engine.queues.steps import STEP, LongWork
 
 #: Settles some deliveries, the next ones in order.
 Settle = Callable[[list[Message]], None]
@@ -22,7 +22,7 @@ Settle = Callable[[list[Message]], None]
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How many deliveries are settled in a step, and what each costs, in microseconds (`steps`).
+    """How many deliveries are settled in a step at most, and what each costs at least, in microseconds (`steps`).
 
     `returns`: they return to their queue, which waits for them.
     """
@@ -32,11 +32,15 @@ class Pace:
     returns: bool = False
 
 
-#: Most that are returned only go back to their queue, but any that has failed may die; dead letters cost by themselves.
+#: Most that are returned only go back to their queue, but any that has failed may die, which costs forty times as much.
 RETURNED: Final = Pace(512, 2, returns=True)
 FAILED: Final = Pace(64, 2, returns=True)
 REJECTED: Final = Pace(64, 2)
 ACKNOWLEDGED: Final = Pace(4096, 1)
+
+#: How many are settled in the first step, when it is not known yet what they cost, and by how much steps may grow.
+_FIRST_TOGETHER: Final = 16
+_GROWTH: Final = 4
 
 #: How many deliveries are taken from their consumer in a microsecond.
 _TAKEN_FOR_A_MICROSECOND: Final = 20
@@ -73,7 +77,8 @@ def _work(
     *,
     backwards: bool,
 ) -> LongWork:
-    together = state.steps.at_most(pace.together)
+    most = state.steps.at_most(pace.together)
+    together = min(_FIRST_TOGETHER, most)
     while rest:
         state.mark = NO_WAY_BACK  # whatever fails here ends the process: these deliveries are nobody's
         some = rest[-together:]
@@ -84,6 +89,9 @@ def _work(
             queue.leaving = tuple([each for each in queue.leaving if each is not rest])
             queue.returning -= pace.returns
             state.work.waiters.update(state.unfinished.end(transport))
+        left, cost = state.steps.measure(), pace.cost * len(some)
         settle(some)
         state.dirty[queue] = None
-        yield pace.cost * len(some)
+        spent = max(left - state.steps.measure(), cost)
+        together = min(max(STEP * len(some) // spent, 1), _GROWTH * len(some), most)
+        yield cost

@@ -20,8 +20,11 @@ from collections import deque
 from collections.abc import Callable, Generator, Hashable
 from typing import Final
 
-#: Some work: yields what it did since it last yielded costs, in microseconds.  Does about a millisecond at most.
+#: Some work: yields what it did since it last yielded costs, in microseconds.  Does about a `STEP` at most.
 LongWork = Generator[int, None, None]
+
+#: What a step of some work may cost.
+STEP: Final = 1_000
 
 #: What verbs and work may cost in a tick, with parsing and routing: half of the 20 ms that others may wait.
 BUDGET: Final = 10_000

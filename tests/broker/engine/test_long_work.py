@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 
@@ -13,6 +14,7 @@ from broker.engine.model.task import TaskKind, TaskRequest
 from broker.engine.moves.expiry import END_COST, EXPIRED_TOGETHER
 from broker.engine.moves.move import MOVE_COST
 from broker.engine.queues.consumer import AckMode
+from broker.engine.queues.steps import BUDGET, STEP
 from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench, Taker, Waiting
 from tests.simulation.world import accounts, check_counters, journal_directory, reasons
@@ -40,6 +42,63 @@ def test_messages_that_expire_together_do_so_within_the_budget_of_each_tick(benc
     bench.run()
     assert len(bench.messages("ExpiryQueue") if kept else ()) == (count if kept else 0)
     bench.check()
+
+
+@pytest.mark.parametrize("paged", [False, True])
+def test_the_last_messages_that_expire_in_a_tick_fit_its_budget(paged: bool) -> None:
+    """They move 64 at a time, which takes 6 ms."""
+    more = {"max-size-messages": 10, "address-full-policy": "PAGE"} if paged else {}
+    bench = Bench({"match": "a", **more})
+    count, expires, left = 1_000, bench.broker.now + 1000, [1_000]
+    for first in range(0, count, 100):
+        bench.sent("a", *[b"%d" % n for n in range(first, first + 100)], expiration=expires)
+    bench.broker.now = expires
+    bench.enter()
+    while left[-1]:
+        bench.engine.ticks.end()
+        bench.broker.write()
+        bench.engine.ticks.begin()
+        left.append(bench.queue("a").message_count)
+    falls = [before - after for before, after in pairwise(left)]
+    assert max(falls) <= BUDGET // MOVE_COST + 1
+    assert len(falls) <= count // (BUDGET // (2 * MOVE_COST)), "they use what a tick allows"
+    bench.run()
+    bench.check()
+
+
+@pytest.mark.parametrize("verb", ["reject", "give_back", "close"])
+def test_messages_that_die_together_do_so_in_steps_of_about_a_millisecond(verb: str) -> None:
+    """Of 64 that died together each step took up to 9 ms, and the last one of a tick came on top of its budget."""
+    bench = Bench({"match": "a", "max-delivery-attempts": 1})
+    bench.sent("a", *[b"%d" % n for n in range(1_000)])
+    taker = bench.take("a", window=-1, ack_mode=AckMode.CUMULATIVE)
+    consumers, last = bench.enter().consumers, taker.taken[-1].id
+    if verb == "reject":
+        consumers.reject(taker.consumer, last)
+    elif verb == "give_back":
+        consumers.give_back(taker.consumer, last, redelivery.rejected(""))
+    else:
+        consumers.close(taker.consumer, redelivery.LOST)
+    dead = [bench.queue("a").counters.dead_lettered]
+    while bench.queue("a").leaving:
+        bench.engine.ticks.end()
+        bench.broker.write()  # while much waits for the disk, work waits too
+        bench.engine.ticks.begin()
+        dead.append(bench.queue("a").counters.dead_lettered)
+    most = max([after - before for before, after in pairwise(dead)])
+    assert (BUDGET - STEP) // MOVE_COST <= most <= (BUDGET + STEP) // MOVE_COST
+    bench.run()
+    assert bench.queue("a").counters.dead_lettered == 1_000
+    bench.check()
+
+
+def test_returned_deliveries_that_do_not_die_go_in_larger_steps(bench: Bench) -> None:
+    bench.sent("a", *[b"%d" % n for n in range(2_000)])
+    taker = bench.take("a", window=-1, ack_mode=AckMode.CUMULATIVE)
+    bench.enter().consumers.give_back(taker.consumer, taker.taken[-1].id, redelivery.rejected(""))
+    assert not bench.queue("a").leaving, "a tick is enough"
+    bench.run()
+    assert len(bench.messages("a")) == 2_000
 
 
 def test_messages_that_are_due_together_become_ready_within_the_budget_of_each_tick(bench: Bench) -> None:
