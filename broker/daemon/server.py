@@ -32,14 +32,14 @@ class Server:
         self._broker = broker
         self._log = log
         self.acceptors = Acceptors(config, broker.tick, log)
-        self._runner = LoopRunner(broker.tick)
+        self.runner = LoopRunner(broker.tick)
         try:
             log.open_audit(config.security.audit_file)
-            self.security = BrokerSecurity(config, broker.engine, self._runner, report=log, now=clock.monotonic_ms)
+            self.security = BrokerSecurity(config, broker.engine, self.runner, report=log, now=clock.monotonic_ms)
             self.links = Links(broker.engine, link_settings(config))
             self._accepting = Accepting(config, broker.tick, self.security.gate)
             self._link_sessions = LinkSessions(
-                config, broker.tick, self.links, self._accepting.mqtt_sessions, self._runner.for_links
+                config, broker.tick, self.links, self._accepting.mqtt_sessions, self.runner.for_links
             )
             self.dialer = make_dialer(config, broker.tick, self.links, self._link_sessions, log)
         except OSError as error:
@@ -126,4 +126,4 @@ class Server:
         """Stop listening, give HTTP requests some seconds to finish, and close all connections."""
         await self.acceptors.abort(http_seconds)
         self.dialer.abort()
-        self._runner.close()
+        self.runner.close()

@@ -32,11 +32,15 @@ class Signals:
         for number in _STOPS:
             self._loop.add_signal_handler(number, self._on_stop)
 
-    def reload_with(self, reload: Callable[[], None] | None) -> None:
-        """Call `reload` to reload, at once if a reload was requested before; None: requests wait."""
+    def reload_with(self, reload: Callable[[], None]) -> None:
+        """Call `reload` to reload, at once if a reload was requested before."""
         self._reload = reload
-        if reload is not None and self._reload_asked:
+        if self._reload_asked:
             self._on_reload()
+
+    def reload_later(self, *, asked: bool) -> None:
+        """Let requests wait; `asked`: the last one was not fulfilled."""
+        self._reload, self._reload_asked = None, asked
 
     def _on_stop(self) -> None:
         self.told_to_stop = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,3 +54,34 @@ def test_settings_of_some_addresses_leave_the_shipped_ones_of_all_others(tmp_pat
         assert broker.get("status")["without_dead_letter_address"] == ["invoices"]
     with running(tmp_path, '[[address-settings]]\nmatch = "invoices"\ndead-letter-address = ""\n') as broker:
         assert " settings.no_dead_letter_address matches=invoices count=1" in broker.log
+
+
+def test_the_broker_works_while_a_reload_reads(broker: DaemonProcess) -> None:
+    """Files that take long, as a thousand users do; a pipe takes until somebody writes.  One more reload follows."""
+    queue = '[addresses.{0}.queues.{0}]\nrouting-type = "ANYCAST"\n'
+    broker.config.unlink(missing_ok=True)
+    os.mkfifo(broker.config)
+    broker.signal(signal.SIGHUP)
+    with connected(broker.port) as client:
+        client.send("/queue/invoices", "x", DURABLE)
+    broker.signal(signal.SIGHUP)
+    assert broker.get("queues/invoices")["messages"] == 1
+    assert "reload.done" not in broker.log
+    for count, name in enumerate(("first", "second"), 1):
+        broker.config.write_text(queue.format(name))
+        broker.await_log("reload.done", times=count)
+        assert name in broker.queue_names()
+
+
+def test_a_broker_stops_while_a_reload_reads(broker: DaemonProcess) -> None:
+    """What it reads then is not applied."""
+    broker.config.unlink(missing_ok=True)
+    os.mkfifo(broker.config)
+    broker.signal(signal.SIGHUP)
+    with connected(broker.port) as client:
+        client.send("/queue/invoices", "x", DURABLE)
+    broker.signal(signal.SIGTERM)
+    broker.await_log(" stopped ")
+    broker.config.write_text("")
+    assert broker.wait() == 0
+    assert "reload" not in broker.log
