@@ -45,7 +45,13 @@ selecting: Final = together(
         default=None,
         help="Only dead letters with exactly this text, or with these words of `dead-letters groups`.",
     ),
+    click.option("--link", default=None, metavar="NAME", help="Only dead letters that died on this link."),
+    click.option("--remote-address", default=None, help="Only dead letters of links, for this address there."),
+    click.option("--remote-broker", default=None, help="Only dead letters of links to the broker of this name."),
 )
+
+#: Those of them that name the values of a group.
+_GROUP: Final = ("reason", "origin", "first_origin", "words", "link", "remote_address", "remote_broker")
 
 #: The options that edit messages on their way.
 editing: Final = together(
@@ -128,10 +134,11 @@ def purge(name: str, yes: bool, detach: bool, output: OutputFormat, **given: Any
 
 def _asked(kind: str, name: str, given: dict[str, Any]) -> dict[str, Any]:
     """The request for a task, without the fields that only some kinds have; removes its options from `given`."""
-    group = {field: given.pop(field) for field in ("reason", "origin", "first_origin", "words")}
+    group = {field: given.pop(field) for field in _GROUP}
     ids, selector = list(given.pop("ids")), given.pop("selector")
     if ids and (selector or any(value is not None for value in group.values())):
-        raise Failure(USAGE, "--id names messages: give no --filter, --reason, --origin or --words with it")
+        others = ", ".join("--" + field.replace("_", "-") for field in _GROUP)
+        raise Failure(USAGE, f"--id names messages: give no --filter, {others} with it")
     return {
         "kind": kind,
         "queue": name,

@@ -10,6 +10,7 @@ import pytest
 from broker.cli.remote import Remote
 from broker.engine.model.limits import Limits
 from broker.engine.model.message import PropertyView
+from broker.engine.queues.consumer import LinkTarget
 from tests.broker.cli.harness import Operator, invoke
 from tests.broker.management.harness import TestBroker, die
 
@@ -46,6 +47,33 @@ async def test_retry_of_those_that_a_filter_fits(broker: TestBroker, operator: O
     done = await operator.json("queue", "retry", "DLQ", "--filter", "_AMQ_ORIG_ADDRESS = 'b'")
     assert (done["queue"], done["state"], done["moved"], done["refused"]) == ("DLQ", "completed", 1, {})
     assert [broker.engine.queue(name).message_count for name in ("a", "b", "DLQ")] == [0, 1, 3]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "count"),
+    [
+        (["--link", "oslo"], 2),
+        (["--link", ""], 1),
+        (["--remote-address", "orders"], 2),
+        (["--remote-broker", "b"], 1),
+        (["--link", "oslo", "--remote-broker", "b"], 0),
+        (["--remote-address", "orders", "--remote-broker", "b", "--reason", "rejected"], 1),
+    ],
+)
+async def test_retry_of_those_that_died_on_a_link(
+    broker: TestBroker, operator: Operator, chosen: list[str], count: int
+) -> None:
+    """As `dead-letters groups --by link,remote-address,remote-broker` shows them."""
+    await die(broker, "a", b"1", link=LinkTarget("oslo", "orders", "a"))
+    await die(broker, "a", b"2", link=LinkTarget("oslo", "invoices", "a"))
+    await die(broker, "a", b"3", link=LinkTarget("rome", "orders", "b"))
+    await die(broker, "a", b"4")
+    assert (await operator.json("queue", "retry", "DLQ", *chosen, "--dry-run"))["moved"] == count
+    assert (await operator.json("queue", "move", "DLQ", "parked", *chosen))["moved"] == count
+    refused = await operator.run("queue", "purge", "DLQ", *chosen, "--id", "1", "--yes")
+    assert refused.exit_code == 2
+    assert "--id names messages: give no --filter, " in refused.stderr
+    assert chosen[0] in refused.stderr
 
 
 @pytest.mark.usefixtures("dead_letters")

@@ -229,10 +229,10 @@ class Inbox:
         self.reasons.append(reason)
 
 
-async def taken(broker: TestBroker, name: str, *, reject: bool = False) -> list[Message]:
-    """Everything on a queue, acknowledged, or rejected for good."""
+async def taken(broker: TestBroker, name: str, *, reject: bool = False, **asked: Any) -> list[Message]:
+    """Everything on a queue, acknowledged, or rejected for good; `asked`: of the consumer."""
     inbox = Inbox()
-    consumer = broker.read(name, inbox)
+    consumer = broker.read(name, inbox, **asked)
     await broker.settled()
     broker.tick.enter()
     settle = broker.engine.consumers.reject if reject else broker.engine.consumers.acknowledge
@@ -245,10 +245,10 @@ async def taken(broker: TestBroker, name: str, *, reject: bool = False) -> list[
     return inbox.messages
 
 
-async def die(broker: TestBroker, name: str, *bodies: bytes) -> None:
-    """Messages that are sent and rejected for good."""
+async def die(broker: TestBroker, name: str, *bodies: bytes, **asked: Any) -> None:
+    """Messages that are sent and rejected for good; `asked`: of the consumer that rejects them."""
     broker.send(name, list(bodies))
-    await taken(broker, name, reject=True)
+    await taken(broker, name, reject=True, **asked)
 
 
 @dataclass(frozen=True)
