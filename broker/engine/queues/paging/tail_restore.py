@@ -23,6 +23,9 @@ from broker.engine.queues.state import State
 FEW_MESSAGES: Final = 16
 FEW_BYTES: Final = 64 << 10
 
+#: A queue with more is not read: clients wait for a restart, and at some 6 us a message longer than for its consumers.
+READ_MESSAGES_MAX: Final = 4_096
+
 
 def has_few(places: Places) -> bool:
     """Whether a queue is read together with others."""
@@ -43,8 +46,10 @@ def pull(state: State, places: Places, ids: Iterable[int]) -> dict[int, Message]
 
 
 def fits(state: State, queue: Queue, places: Places) -> bool:
-    """Whether a queue may be wholly in memory: within the limit of reading ahead, and its address has room for it."""
+    """Whether a queue is to be wholly in memory: short, within the limit of reading ahead, with room on its address."""
     settings, count = queue.address.settings, len(places)
+    if count > READ_MESSAGES_MAX:
+        return False
     if 0 <= settings.max_read_page_messages < count or settings.max_read_page_bytes < count * MESSAGE_OVERHEAD_BYTES:
         return False
     nbytes = places.bytes + count * MESSAGE_OVERHEAD_BYTES

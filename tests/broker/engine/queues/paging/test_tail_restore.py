@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.engine.model.message import MESSAGE_OVERHEAD_BYTES, RoutingType
+from broker.engine.queues.paging.tail_restore import READ_MESSAGES_MAX
 from broker.engine.recovery import restore
 from tests.broker.engine.engine_harness import Bench
 from tests.broker.engine.queues.paging.backlogs import bodies, consumed, filled, paging, settled
@@ -31,6 +32,12 @@ def after_restart(count: int, **settings: object) -> tuple[int, int]:
 
 def test_a_short_queue_is_in_memory() -> None:
     assert after_restart(10) == (10, 0)
+
+
+@pytest.mark.parametrize(("count", "found"), [(READ_MESSAGES_MAX, 0), (READ_MESSAGES_MAX + 1, READ_MESSAGES_MAX + 1)])
+def test_a_restart_does_not_read_many(count: int, found: int) -> None:
+    """Clients of a pair wait for the new owner meanwhile."""
+    assert after_restart(count) == (count - found, found)
 
 
 @pytest.mark.parametrize(("limit", "found"), [(11, (10, 0)), (10, (0, 10))])
