@@ -290,6 +290,9 @@ class _Connection(H11Protocol):
 
     def parse_part(self) -> bool:
         """Parse some of what was read; returns whether more of it can be parsed now."""
+        if self.transport.is_closing():  # as the acceptor stops: what was read meanwhile gets no answer
+            self._unparsed.clear()
+            return False
         size = PART_BYTES
         if self._is_idle:  # h11 limits the bytes of a head of which only a part is there
             size = max(size, self._unparsed.find(_HEAD_END) + len(_HEAD_END))

@@ -26,7 +26,7 @@ from broker.management.limits import RESERVED_MAX
 from broker.management.limits import Limits as CallLimits
 from broker.management.resources.addresses import SEND_BYTES_MAX
 from broker.management.resources.tasks import BODY_BYTES_MAX as TASK_BYTES_MAX
-from broker.management.turns import PART_BYTES
+from broker.management.turns import PART_BYTES, Turns
 from broker.net import handshake
 from broker.net.tls import TlsSettings, make_context
 from tests.broker.management.harness import TOKEN, Client, TestBroker, listening
@@ -478,6 +478,23 @@ async def test_a_stop_that_may_not_wait_closes_what_is_open(
                 with contextlib.suppress(ConnectionError, ssl.SSLError):
                     assert not await loop.run_in_executor(None, tls.recv, 1)
                 busy[1].close()
+
+
+async def test_what_is_read_as_it_stops_is_not_answered(broker: TestBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was read, and its turn to be parsed comes once the connection is closed."""
+    read: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    async with listening(broker) as (server, client):
+        stream = await asyncio.open_connection("127.0.0.1", client.port)
+        assert b"200" in await say(stream, b"/livez")
+        monkeypatch.setattr(Turns, "enter", lambda _, connection: read.set_result(connection))
+        stream[1].write(b"GET /livez HTTP/1.1\r\nHost: b\r\n\r\n")
+        connection = await read
+        stopping = asyncio.create_task(server.stop())
+        await asyncio.sleep(0)
+        assert not connection.parse_part()
+        assert await is_cut(stream)
+        await stopping
+    assert broker.reports == []
 
 
 @pytest.mark.parametrize("call", ["PUT /api/v1/queues/q", "POST /api/v1/messages:replay"])
