@@ -89,8 +89,6 @@ class Ticks:
         state = self._state
         more = self._run_due() | self._continue_work()
         settle_acknowledged(state)
-        state.dirty = state.dirty_later | state.dirty
-        state.dirty_later = {}
         self._more = more | self._apply_rules()
         self._watchers.notifications.flush()
         dispatch.dispatch(state)

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from broker.engine.delivery import redelivery
-from broker.engine.delivery.dispatch import DELIVER_COST, SERVE_COST
+from broker.engine.delivery.dispatch import DELIVER_COST, FEW_MESSAGES, SERVE_COST
 from broker.engine.delivery.redelivery import DUE_COST, DUE_TOGETHER, DeliveryOutcome
 from broker.engine.model.task import TaskKind, TaskRequest
 from broker.engine.moves.expiry import END_COST, EXPIRED_TOGETHER
@@ -383,3 +383,45 @@ def test_a_queue_waits_for_few_messages_of_each_of_many_others(bench: Bench, que
     bench.engine.ticks.begin()
     bench.run()
     assert [len(taker.taken) for taker in takers] == [most + 9] * queues
+
+
+def one_tick(bench: Bench) -> None:
+    """End one tick, and begin the next."""
+    bench.broker.tick.end()
+    bench.enter()
+
+
+def backlogs(bench: Bench, queues: int) -> list[Taker]:
+    """Consumers of queues with more messages each than a tick delivers."""
+    for number in range(queues):
+        bench.sent(f"many.{number}", *[b"m"] * 500)
+    bench.limit_ticks(2 * FEW_MESSAGES * DELIVER_COST + 4 * SERVE_COST, least=1)
+    return [bench.attach(Taker(), f"many.{number}", window=-1) for number in range(queues)]
+
+
+def test_a_queue_with_few_messages_does_not_wait_for_many_with_more(bench: Bench) -> None:
+    few = bench.take("few")
+    busy = backlogs(bench, 20)
+    for _ in range(10):
+        one_tick(bench)
+        assert not few.taken
+        bench.send("few", b"m", durable=False)
+        before = sum(len(taker.taken) for taker in busy)
+        one_tick(bench)
+        assert len(few.take()) == 1
+        assert sum(len(taker.taken) for taker in busy) > before
+
+
+def test_queues_with_more_messages_do_not_wait_for_many_with_few(bench: Bench) -> None:
+    """As many as fill the budget in each tick; and what is about to join those that wait does not wait for ever."""
+    few = [bench.take(f"few.{number}") for number in range(20)]
+    joining = bench.take("joining")
+    busy = backlogs(bench, 2)
+    bench.send("joining", *[b"m"] * (FEW_MESSAGES + 1), durable=False)
+    for _ in range(100):
+        for number in range(20):
+            bench.send(f"few.{number}", b"m", durable=False)
+        one_tick(bench)
+    assert min(len(taker.taken) for taker in busy) > 50
+    assert len(joining.taken) == FEW_MESSAGES + 1
+    assert min(len(taker.taken) for taker in few) > 10
