@@ -8,7 +8,8 @@ sends messages to a queue of its own and waits for each delivery; its waits are 
 Columns: seconds that the case took; median, 99th percentile and longest of the other client's waits, in ms; the most
 CPU, in ms, that the event loop used during one of these waits, which covers several ticks; that of the longest tick.
 
-The cases of the engine (`stalls_engine`) have no other client: each tells the CPU of the longest tick.
+The cases of the engine (`stalls_engine`) and those of simulated clients (`stalls_sessions`) run in this process: each
+tells the CPU of the longest tick, the latter also that of another client's messages, if they were any.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ from typing import Final
 
 from bench.brokers import Bartleby
 from bench.link import READ_BYTES, BrokerFailed, Link
-from bench.stalls_engine import ENGINE_CASES, longest_tick
+from bench.stalls_engine import ENGINE_CASES, Longest, longest_tick
 from bench.stalls_mqtt import MQTT_CASES, Case, Work
 from bench.stalls_reads import READ_CASES, Ports
+from bench.stalls_sessions import SESSION_CASES
 from bench.ticks import SCRIPT, VARIABLE, LongestTick
 from broker.cli.remote import Remote, connect
 from broker.management.models.base import WAIT_MS_MAX
@@ -341,6 +343,12 @@ CASES: Final[dict[str, Callable[[World], Work]]] = {
     **{name: partial(by_reads, case) for name, case in READ_CASES.items()},
 }
 
+#: The cases without sockets, each with the number of messages.
+IN_PROCESS_CASES: Final[dict[str, Callable[[int], Longest]]] = {
+    **{name: partial(longest_tick, name) for name in ENGINE_CASES},
+    **SESSION_CASES,
+}
+
 
 def measure(case: str, messages: int, config: Path) -> tuple[Waits, Waits]:
     """The waits of a quiet broker and those of the case, in a broker of its own."""
@@ -364,19 +372,18 @@ def main(arguments: list[str]) -> int:
     """Measure, and say."""
     parser = argparse.ArgumentParser(prog="python -m bench.stalls", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--messages", type=int, default=200_000)
-    parser.add_argument("--case", choices=[*CASES, *ENGINE_CASES], action="append")
+    parser.add_argument("--case", choices=[*CASES, *IN_PROCESS_CASES], action="append")
     chosen = parser.parse_args(arguments)
     columns = " ".join(f"{name:>8}" for name in ("seconds", "median", "p99", "longest", "cpu", "tick"))
     sys.stdout.write(f"{'':16} {columns}   ms of another client's messages\n")
-    cases = chosen.case or [*CASES, *ENGINE_CASES]
+    cases = chosen.case or [*CASES, *IN_PROCESS_CASES]
     for case in [each for each in cases if each in CASES]:
         quiet, busy = measure(case, chosen.messages, Path("etc/broker.toml"))
         for name, waits in (("quiet", quiet), (case, busy)):
             sys.stdout.write(f"{name:16} {waits}\n")
             sys.stdout.flush()
-    for case in [each for each in cases if each in ENGINE_CASES]:
-        longest = longest_tick(case, chosen.messages)
-        sys.stdout.write(f"{case:16} {longest.ms:8.1f} ms in the longest of {longest.ticks} ticks ({longest.verb})\n")
+    for case in [each for each in cases if each in IN_PROCESS_CASES]:
+        sys.stdout.write(f"{case:16} {IN_PROCESS_CASES[case](chosen.messages)}\n")
         sys.stdout.flush()
     return 0
 

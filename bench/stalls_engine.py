@@ -20,6 +20,7 @@ from broker.engine.model.errors import EngineError
 from broker.engine.model.task import TaskKind, TaskRequest
 from broker.engine.queues.consumer import AckMode
 from tests.broker.engine.engine_harness import Bench, Taker
+from tests.support.sim_broker import SimBroker
 
 #: Messages that are sent together while a queue is filled, and their bodies.
 RUN: Final = 2_000
@@ -40,34 +41,40 @@ SEED: Final = 34
 
 @dataclass(frozen=True)
 class Longest:
-    """The CPU of the longest tick in ms, how many ticks there were, and what was asked for in that tick."""
+    """The CPU of the longest tick in ms, how many ticks there were, and what was asked for in that tick.
+
+    `wait`: the most CPU that was used while a message of another client was on its way, in ms, if there is one.
+    """
 
     ms: float
     ticks: int
     verb: str
+    wait: float = 0.0
+
+    def __str__(self) -> str:
+        wait = f", another client's message {self.wait:.1f}" if self.wait else ""
+        return f"{self.ms:8.1f} ms in the longest of {self.ticks} ticks ({self.verb}){wait}"
 
 
-class Meter:
-    """An engine, and the CPU of its ticks."""
+def segment_bytes(messages: int) -> int:
+    """A segment for so many messages."""
+    return max(SEGMENT_BYTES * messages, SEGMENT_BYTES_MIN)
 
-    def __init__(self, messages: int) -> None:
-        self.bench = Bench(segment_bytes=max(SEGMENT_BYTES * messages, SEGMENT_BYTES_MIN))
+
+class TickMeter:
+    """A simulated broker, and the CPU of its ticks."""
+
+    def __init__(self, broker: SimBroker) -> None:
+        self.broker = broker
         self._collected_after = gc.get_threshold()
         self._ticks: list[tuple[float, str]] = []
         self._used = 0.0
         self._verb = ""
-        self.bench.engine._state.steps._cpu = ThreadCpu()  # as in a broker
-        self._tick = self.bench.broker.parts.tick
-        self._writer = self.bench.broker._writer
-
-    def filled(self, queue: str, count: int, **more: int) -> None:
-        """Send so many messages to a queue."""
-        for first in range(0, count, RUN):
-            self.bench.sent(queue, *[BODY] * min(RUN, count - first), **more)
-
-    def taken(self, queue: str, mode: AckMode = AckMode.INDIVIDUAL) -> Taker:
-        """A consumer that holds all of a queue."""
-        return self.bench.take(queue, window=-1, ack_mode=mode)
+        self.used = 0.0  # by all ticks, in s
+        self.wait = 0.0  # the most CPU, in s, for a message of another client
+        broker.engine._state.steps._cpu = ThreadCpu()  # as in a broker
+        self._tick = broker.parts.tick
+        self._writer = broker._writer
 
     def begin(self) -> None:
         """Measure from now on."""
@@ -79,36 +86,63 @@ class Meter:
     def ask(self, verb: str, call: Callable[[], object]) -> None:
         """Call a verb, and end all ticks that follow from it."""
         self._verb = verb
-        self._count(self.bench.enter)
+        broker = self.broker
+        self._count(broker.enter)
         self._count(call)
-        broker = self.bench.broker
         durable = -1
         while self._is_woken() or broker.parts.journal.durable != durable:
             durable = broker.parts.journal.durable
             while self._is_woken():
                 broker._woken = False
+                self._count(self._meanwhile)
                 self._count(self._tick.end)
                 self._ticks.append((self._used, self._verb))
                 self._used = 0.0
+                self._tick_ended()
                 self._writer._work()
                 self._count(self._writer.step)
             self._writer._work()
             self._count(self._writer.step)
 
+    def _meanwhile(self) -> None:
+        """Do what others do in each tick."""
+
+    def _tick_ended(self) -> None:
+        """See what a tick has brought them."""
+
     def _is_woken(self) -> bool:
-        return self.bench.broker._woken
+        return self.broker._woken
 
     def _count(self, call: Callable[[], object]) -> None:
         begun = time.thread_time()
         call()
-        self._used += time.thread_time() - begun
+        used = time.thread_time() - begun
+        self._used += used
+        self.used += used
 
     def longest(self) -> Longest:
         """The longest tick since `begin`."""
         gc.unfreeze()
         gc.set_threshold(*self._collected_after)
         seconds, verb = max(self._ticks)
-        return Longest(1000 * seconds, len(self._ticks), verb)
+        return Longest(1000 * seconds, len(self._ticks), verb, 1000 * self.wait)
+
+
+class Meter(TickMeter):
+    """An engine without sessions."""
+
+    def __init__(self, messages: int) -> None:
+        self.bench = Bench(segment_bytes=segment_bytes(messages))
+        super().__init__(self.bench.broker)
+
+    def filled(self, queue: str, count: int, **more: int) -> None:
+        """Send so many messages to a queue."""
+        for first in range(0, count, RUN):
+            self.bench.sent(queue, *[BODY] * min(RUN, count - first), **more)
+
+    def taken(self, queue: str, mode: AckMode = AckMode.INDIVIDUAL) -> Taker:
+        """A consumer that holds all of a queue."""
+        return self.bench.take(queue, window=-1, ack_mode=mode)
 
     @property
     def consumers(self) -> Consumers:
