@@ -46,7 +46,7 @@ class Accepting:
         self._config = config
         self._tick = tick
         self._gate = gate
-        self._containers: set[str] = set()  # the ids of AMQP containers that may have only one connection
+        self._containers: set[tuple[str, str]] = set()  # users, and AMQP containers that have only one connection
         self.mqtt_sessions = MqttSessions(tick.engine, __version__, sys_interval=_sys_interval(config))
 
     def sessions(self, acceptor: MessagingAcceptor) -> MakeSession:

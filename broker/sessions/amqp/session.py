@@ -57,7 +57,7 @@ class AmqpSession(AmqpEndpoint):
         connection_id: str,
         peer: Peer,
         gate: Gate,
-        containers: set[str],
+        containers: set[tuple[str, str]],
     ) -> None:
         codec = AmqpConnection(
             limits,
@@ -89,7 +89,7 @@ class AmqpSession(AmqpEndpoint):
         if self._attacher is not None:
             self._attacher.release_all()
         if self._sole:
-            self._containers.discard(self.container)
+            self._containers.discard((self.access.user, self.container))
 
     def _on_sasl(self, event: SaslInit | SaslResponse) -> None:
         self._login.step(event)
@@ -106,12 +106,12 @@ class AmqpSession(AmqpEndpoint):
         self.access = self.engine.security.access(identity, event.container_id)
         self.origin = event.container_id or self.id
         if SOLE_CONNECTION in event.desired_capabilities:
-            if event.container_id in self._containers:
+            if (self.access.user, event.container_id) in self._containers:
                 self._send_open(NOT_ESTABLISHED)
                 self.codec.send_close(Error(INVALID_FIELD, "container-id is in use", CLASH))
                 self.end(redelivery.CLOSED)
                 return
-            self._containers.add(event.container_id)
+            self._containers.add((self.access.user, event.container_id))
             self._sole = True
         self._attacher = Attacher(self, self._transactions)
         self._send_open(SOLE if self._sole else {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from typing import Any
 
 import pytest
 
@@ -231,6 +232,18 @@ def test_one_connection_a_container_if_that_is_asked_for(broker: SimBroker) -> N
     first.drop()
     assert AmqpSim(broker, desired=("sole-connection-for-container",)).open is not None
     assert AmqpSim(broker).open is not None, "whoever does not ask need not be alone"
+
+
+def test_other_users_neither_block_a_container_id_nor_learn_that_it_is_in_use() -> None:
+    broker = SimBroker(users={"alice": "right", "bob": "wrong"})
+    alone: dict[str, Any] = {"container": "c", "desired": ("sole-connection-for-container",)}
+    bob = AmqpSim(broker, login=("bob", "wrong"), **alone)
+    alice = AmqpSim(broker, login=("alice", "right"), **alone)
+    assert alice.open is not None
+    assert not alice.closed
+    bob.drop()
+    assert AmqpSim(broker, login=("alice", "right"), **alone).closing.condition == "amqp:invalid-field"
+    assert not alice.closed
 
 
 def test_bytes_that_are_no_amqp_cost_the_sender_only(broker: SimBroker, client: AmqpSim) -> None:
