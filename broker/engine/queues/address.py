@@ -69,6 +69,7 @@ class Address:
     extras: AddressExtras | None = None
     queues: list[Queue] = field(default_factory=list)
     targets: Targets = field(default_factory=lambda: ([], []))  # with those of wildcard addresses
+    patterns: tuple[Address, ...] = ()  # these wildcard addresses
     targets_version: int = -1
     targets_key: tuple[int, int] = (0, 0)
     turn: int = 0  # round-robin among several anycast queues

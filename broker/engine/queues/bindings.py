@@ -57,14 +57,20 @@ class Bindings:
     def targets(self, address: Address) -> Targets:
         """The anycast and the multicast queues that messages sent to an address may enter."""
         if address.targets_version != self._version and not self._is_current(address):
-            queues = list(address.queues)
-            queues += [queue for queue in self._match(address.name) if queue.address is not address]
+            others = [queue for queue in self._match(address.name) if queue.address is not address]
+            address.patterns = tuple(dict.fromkeys([queue.address for queue in others]))
+            queues = [*address.queues, *others]
             address.targets = (
                 [queue for queue in queues if queue.routing_type is RoutingType.ANYCAST],
                 [queue for queue in queues if queue.routing_type is RoutingType.MULTICAST],
             )
             address.targets_version = self._version
         return address.targets
+
+    def patterns(self, address: Address) -> tuple[Address, ...]:
+        """The wildcard addresses whose queues messages sent to an address may enter."""
+        self.targets(address)
+        return address.patterns
 
     def reach(self, name: str) -> int:
         """How many queues of wildcard addresses a message to an address of that name may enter."""

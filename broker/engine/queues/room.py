@@ -6,8 +6,12 @@
     memory                              PAGE              BLOCK   FAIL   DROP   PAGE
     memory, and a queue cannot page     BLOCK             BLOCK   FAIL   DROP   it stays where it is
     the address's page limits           page-full-policy  -       -      -      -
+    a wildcard address's page limits    that address's page-full-policy         -
     the disk                            BLOCK             BLOCK   FAIL   DROP   -
     the reject threshold                -                 FAIL    -      -      -
+
+Page limits count what the queues of an address have on disk, whoever sent it.  Those of a wildcard address hold for
+what is sent to any address that it matches; what its queues have on disk counts in no other address's limits.
 
 Memory is full when an address reaches its limits, or all messages together reach that of the broker.  Messages that
 the broker moves (dead letters, expired ones, those that an operator moves or imports) were accepted before and are
@@ -72,7 +76,8 @@ class Full(Enum):
 
     MEMORY = "memory"
     STUCK = "memory, and a queue cannot page"
-    PAGES = "the address's page limits"
+    PAGES_FAIL = "the page limits of an address that refuses messages then"
+    PAGES_DROP = "the page limits of an address that drops messages then"
     DISK = "the disk"
     THRESHOLD = "the reject threshold"
 
@@ -83,14 +88,16 @@ _REFUSING: Final = {AddressFullPolicy.FAIL: Admission.FAIL, AddressFullPolicy.DR
 
 #: What becomes of messages that are sent: the rows of the table above.
 _ADMISSIONS: Final[dict[Full, Mapping[AddressFullPolicy, Admission]]] = {
+    Full.PAGES_FAIL: dict.fromkeys(AddressFullPolicy, Admission.FAIL),
+    Full.PAGES_DROP: dict.fromkeys(AddressFullPolicy, Admission.DROP),
     Full.MEMORY: {_PAGE: Admission.PAGE, _BLOCK: Admission.BLOCK, **_REFUSING},
     Full.STUCK: {_PAGE: Admission.BLOCK, _BLOCK: Admission.BLOCK, **_REFUSING},
     Full.DISK: {_PAGE: Admission.BLOCK, _BLOCK: Admission.BLOCK, **_REFUSING},
     Full.THRESHOLD: {_BLOCK: Admission.FAIL},
 }
 
-#: The same beyond an address's page limits.
-_PAGES_FULL: Final = {PageFullPolicy.FAIL: Admission.FAIL, PageFullPolicy.DROP: Admission.DROP}
+#: The first that applies to any address counts.
+_PAGES_FULL: Final = {PageFullPolicy.FAIL: Full.PAGES_FAIL, PageFullPolicy.DROP: Full.PAGES_DROP}
 
 
 @dataclass(slots=True, eq=False)
@@ -199,26 +206,22 @@ def _forget_warnings(address: Address) -> None:
         address.warned -= {"full", "unpageable"}
 
 
-def _on_disk(targets: Targets) -> tuple[int, int]:
-    """The messages and bytes of queues that count against page limits: on disk only, or on their way there.
-
-    Queues of wildcard addresses count as a whole, with what other addresses have sent: a tail knows none of them.
-    """
-    messages = nbytes = 0
-    for queue in (*targets[0], *targets[1]):
-        tail = queue.tail
-        if tail is not None:
-            messages += tail.messages + tail.scheduled
-            nbytes += tail.bytes
-            for landing in tail.landing:
-                messages += len(landing.messages)
-                nbytes += sum(landing.sizes) if landing.sizes else size_of(landing.messages)
+def _on_disk(address: Address) -> tuple[int, int]:
+    """The messages and bytes that count against the page limits of an address: on disk only, or on their way there."""
+    messages, nbytes = address.paged_messages, address.paged_bytes
+    for queue in address.queues:
+        for landing in () if queue.tail is None else queue.tail.landing:
+            messages += len(landing.messages)
+            nbytes += sum(landing.sizes) if landing.sizes else size_of(landing.messages)
     return messages, nbytes
 
 
-def _pages_full(settings: AddressSettings, targets: Targets, *, memory_full: bool) -> bool:
-    """Whether queues have reached their address's page limits, if there is a policy, and messages are paged."""
-    messages, nbytes = _on_disk(targets)
+def _pages_full(address: Address, *, memory_full: bool) -> bool:
+    """Whether an address has reached its page limits, if there is a policy, and messages are paged."""
+    settings = address.settings
+    if settings.page_full_policy is _PAGES_OFF or settings.address_full_policy is not _PAGE:
+        return False
+    messages, nbytes = _on_disk(address)
     if not (messages or memory_full):
         return False
     return 0 <= settings.page_limit_bytes <= nbytes or 0 <= settings.page_limit_messages <= messages
@@ -226,7 +229,7 @@ def _pages_full(settings: AddressSettings, targets: Targets, *, memory_full: boo
 
 def _blocks(address: Address, full: Full) -> bool:
     """Whether an address stops producers when this is full."""
-    return full is not Full.PAGES and _ADMISSIONS[full][address.settings.address_full_policy] is Admission.BLOCK
+    return _ADMISSIONS[full][address.settings.address_full_policy] is Admission.BLOCK
 
 
 def _stuck_queue(targets: Targets) -> Queue | None:
@@ -294,8 +297,6 @@ class Room:
             if address.warned:
                 _forget_warnings(address)
             return Admission.OK
-        if full is Full.PAGES:
-            return _PAGES_FULL[address.settings.page_full_policy]
         return _ADMISSIONS[full][address.settings.address_full_policy]
 
     def takes(self, address: Address, count: int, nbytes: int) -> bool:
@@ -322,12 +323,11 @@ class Room:
         memory_full = 0 <= usage.bytes_max <= usage.bytes + nbytes - apart
         if not memory_full and (settings.max_size_bytes >= 0 or settings.max_size_messages >= 0):
             memory_full = is_full(address, count, nbytes)
-        if policy is _PAGE:
-            if settings.page_full_policy is not _PAGES_OFF and _pages_full(
-                settings, self._bindings.targets(address), memory_full=memory_full
-            ):
-                return Full.PAGES
-        elif policy is _BLOCK and 0 <= settings.max_size_bytes_reject_threshold <= _held(address)[1]:
+        if settings.page_full_policy is not _PAGES_OFF or self._bindings.patterns(address):
+            full = self._full_pages(address, memory_full=memory_full)
+            if full is not None:
+                return full
+        if policy is _BLOCK and 0 <= settings.max_size_bytes_reject_threshold <= _held(address)[1]:
             return Full.THRESHOLD
         if usage.disk.full:
             return Full.DISK
@@ -336,6 +336,12 @@ class Room:
         if policy is _PAGE and (self._pages.full or _stuck_queue(self._bindings.targets(address)) is not None):
             return Full.STUCK
         return Full.MEMORY
+
+    def _full_pages(self, address: Address, *, memory_full: bool) -> Full | None:
+        """Which page limits an address has reached: its own, or those of wildcard addresses that match it."""
+        limiting = (address, *self._bindings.patterns(address))
+        reached = {each.settings.page_full_policy for each in limiting if _pages_full(each, memory_full=memory_full)}
+        return next((full for policy, full in _PAGES_FULL.items() if policy in reached), None)
 
     def pages(self, address: Address) -> bool:
         """Whether messages that an address admits now wait on disk, on those of its queues that can page."""
@@ -361,9 +367,10 @@ class Room:
     def may_refuse(self, address: Address) -> bool:
         """Whether the settings of an address may ever refuse messages."""
         settings = address.settings
-        if settings.address_full_policy is AddressFullPolicy.FAIL or settings.page_full_policy is PageFullPolicy.FAIL:
+        if settings.address_full_policy is AddressFullPolicy.FAIL or settings.max_size_bytes_reject_threshold >= 0:
             return True
-        return settings.max_size_bytes_reject_threshold >= 0
+        limiting = (address, *self._bindings.patterns(address))
+        return any([each.settings.page_full_policy is PageFullPolicy.FAIL for each in limiting])
 
     def check(self, address: Address, *, sent_to: Address | None = None) -> None:
         """Raises AddressFull if the address refuses messages now.
@@ -386,12 +393,14 @@ class Room:
 
     def refusal(self, address: Address) -> AddressFull:
         """The error for messages that an address refuses."""
-        settings, targets = address.settings, self._bindings.targets(address)
-        paging = settings.address_full_policy is _PAGE and settings.page_full_policy is not _PAGES_OFF
-        if paging and _pages_full(settings, targets, memory_full=True):
-            messages, nbytes = _on_disk(targets)
+        if _pages_full(address, memory_full=True):
+            messages, nbytes = _on_disk(address)
             waiting = f"{counted(messages, 'message')} of {counted(nbytes, 'byte')}"
             return AddressFull(f"address {address.name} is full: {waiting} wait on disk")
+        if self._full_pages(address, memory_full=True) is not None:
+            return AddressFull(  # its sender may not know of that one
+                f"address {address.name} takes no messages: a wildcard address that matches it is full"
+            )
         if self.usage.disk.full and not is_full(address):
             return AddressFull(f"address {address.name} takes no messages: {self.usage.disk.unmet}")
         messages_held, bytes_held = _held(address)

@@ -219,16 +219,77 @@ def test_what_a_wildcard_queue_has_on_disk_fills_no_address() -> None:
 
 
 @pytest.mark.parametrize("limit", [{"page-limit-messages": 5}, {"page-limit-bytes": 4800}])
-def test_page_limits_count_what_queues_of_wildcard_addresses_have_on_disk(limit: dict[str, object]) -> None:
+def test_the_page_limits_of_a_wildcard_address_hold_for_all_that_match_it(limit: dict[str, object]) -> None:
+    """What its queues have on disk counts, whoever sent it; its senders do not learn how much that is."""
     bench = wildcard(**limit, **{"page-full-policy": "FAIL"})
     for n in range(5):
         bench.sent(f"a.{'bc'[n % 2]}", bytes(900), routing_type=RoutingType.MULTICAST)
     for name in ("a.b", "a.c"):
-        with pytest.raises(AddressFull, match="5 messages of 4,895 bytes wait on disk"):
+        with pytest.raises(AddressFull) as refused:
             bench.sent(name, b"", routing_type=RoutingType.MULTICAST)
+        assert str(refused.value) == f"address {name} takes no messages: a wildcard address that matches it is full"
         bench.run()
+    assert bench.queue("q").address.paged_messages == 5
     bench.purge("q")
     bench.sent("a.b", b"", routing_type=RoutingType.MULTICAST)
+
+
+@pytest.mark.parametrize("limit", [{"page-limit-messages": 2}, {"page-limit-bytes": 1900}])
+@pytest.mark.parametrize("policy", ["FAIL", "DROP"])
+def test_what_a_wildcard_queue_has_on_disk_counts_for_its_own_address_only(
+    limit: dict[str, object], policy: str
+) -> None:
+    """As in ActiveMQ Artemis, where each address has pages of its own."""
+    full = {"max-size-bytes": 0, "page-full-policy": policy}
+    bench = Bench({"match": "a.#", "max-size-bytes": 0}, {"match": "a.b", **full, **limit})
+    bench.declare("q", "a.#", routing_type=RoutingType.MULTICAST)
+    for _ in range(5):
+        bench.sent("a.b", bytes(900), routing_type=RoutingType.MULTICAST)
+        bench.sent("a.c", bytes(900), routing_type=RoutingType.MULTICAST)
+    assert bench.queue("q").paged == 10, "neither address has anything on disk"
+    bench.declare("own", "a.b", routing_type=RoutingType.MULTICAST)
+    room, address = bench.engine._state.room, bench.engine.addresses["a.b"]
+    for _ in range(2):
+        assert room.admit(address, 0, 0) is Admission.PAGE
+        bench.sent("a.b", bytes(900), routing_type=RoutingType.MULTICAST)
+    assert room.admit(address, 0, 0).name == policy
+    assert room.admit(bench.engine.addresses["a.c"], 0, 0) is Admission.PAGE
+
+
+def both_full(own: dict[str, object], of_the_pattern: str) -> Bench:
+    """Address `a.b` and the wildcard address `a.#` have reached their page limits."""
+    limit = {"page-limit-messages": 1}
+    bench = Bench({"match": "a.b", **limit, **own}, {"match": "a.#", **limit, "page-full-policy": of_the_pattern})
+    bench.declare("q", "a.#", routing_type=RoutingType.MULTICAST)
+    bench.declare("own", "a.b", routing_type=RoutingType.MULTICAST)
+    bench.sent("a.b", b"1", routing_type=RoutingType.MULTICAST)
+    for name in ("q", "own"):
+        tail_of(bench.enter()._state, bench.queue(name)).counted(1, 100)
+    return bench
+
+
+@pytest.mark.parametrize(
+    ("own", "of_the_pattern", "expected"),
+    [("OFF", "OFF", "OK"), ("OFF", "DROP", "DROP"), ("DROP", "FAIL", "FAIL"), ("FAIL", "DROP", "FAIL")],
+)
+def test_an_address_that_refuses_messages_counts_before_one_that_drops_them(
+    own: str, of_the_pattern: str, expected: str
+) -> None:
+    bench = both_full({"page-full-policy": own}, of_the_pattern)
+    room, address = bench.engine._state.room, bench.engine.addresses["a.b"]
+    assert room.admit(address, 0, 0).name == expected
+    assert room.may_refuse(address) is (expected == "FAIL")
+
+
+@pytest.mark.parametrize("page_full_policy", ["FAIL", "DROP"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_page_limits_of_a_wildcard_address_hold_whatever_the_policy_of_others(
+    policy: str, page_full_policy: str
+) -> None:
+    bench = both_full({"address-full-policy": policy}, page_full_policy)
+    room, address, producer = bench.engine._state.room, bench.engine.addresses["a.b"], Producing()
+    assert room.admit(address, 0, 0).name == page_full_policy
+    assert not room.wait(address, producer), "nothing would wake it"
 
 
 def test_page_limits_of_nothing_let_in_what_fits_into_memory() -> None:
