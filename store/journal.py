@@ -7,6 +7,7 @@ The engine adds records to the open entry, and once a tick seals it:
 Promises:
 
 1. What is added between two calls of `reserve` and `commit` lies in one entry: after a crash all of it counts, or none.
+   So does what is added between `hold` and `let_go`, by whomever.
 2. Tickets number entries.  `commit` returns the ticket that covers everything added so far; when `on_durable` is called
    with it or a higher one, all of that is on disk.
 3. `reserve` refuses (JournalFull) before anything changed.  Records added without a reservation are never refused: a
@@ -96,6 +97,8 @@ class Journal:
         self._last = min(self._slack, self.reserved_bytes // 4)  # of it for removals, which ask for no room
         self._asked = 0
         self._refused = False  # whether room was refused since the last segment was begun
+        self._held_bytes = 0  # promised to what is still to be added to the open entry
+        self.held = False  # the open entry stays open
         # The open entry, and its segment: `_used` and `_capacity` in bytes, without the open entry.
         self._parts: list[bytes] = []
         self._count = 0
@@ -191,9 +194,10 @@ class Journal:
 
     def finish(self) -> None:
         """Write CLOSED, and nothing after it; everything is durable once the writer is closed."""
-        self.commit()
-        self.add(record.closed())
-        self._seal()
+        if not self.held:  # else its open entry is incomplete: the end is as a crash
+            self.commit()
+            self.add(record.closed())
+            self._seal()
         self.abandoned = True
 
     def close(self) -> None:
@@ -245,7 +249,7 @@ class Journal:
         return not self._spare.full and self._spare.ready > self.segment
 
     def _left(self) -> int:
-        return self._capacity - self._used - self._nbytes - ENTRY_HEADER_BYTES
+        return self._capacity - self._used - self._nbytes - self._held_bytes - ENTRY_HEADER_BYTES
 
     # -- adding ----------------------------------------------------------------------------------------------------
 
@@ -255,7 +259,7 @@ class Journal:
         `essential`: may use the reserve; for removals and moves, which make room or concern accepted messages.  This
         seals an open entry that is large enough, so call it between operations, never within one.
         """
-        if self._nbytes >= self.limits.entry_bytes:
+        if self._nbytes >= self.limits.entry_bytes and not self.held:
             self._seal()
         if self._left() - nbytes < self.reserved_bytes:
             self._make_room(nbytes, essential)
@@ -267,7 +271,7 @@ class Journal:
             self._ask(following)
         left = self._left() - nbytes
         if spare.ready >= following and (essential or not spare.full):
-            if left >= self._slack:
+            if left >= self._slack or self.held:  # then the segment may have to grow
                 return
             # One that is smaller than a whole segment, as the disk is full, may be too small.
             refused = spare.full and spare.nbytes - SEGMENT_HEADER_BYTES - ENTRY_HEADER_BYTES - nbytes < self._last
@@ -281,6 +285,18 @@ class Journal:
         if refused:
             self._refused = True
             raise JournalFull(f"{max(self._left(), 0)} bytes are left in the last segment: {spare.lacking}")
+
+    def hold(self, nbytes: int) -> None:
+        """Keep the open entry open until `let_go`, whoever adds to it: nothing that is added meanwhile becomes durable.
+
+        About `nbytes`, which were reserved, are for what needs that; nobody else gets them.
+        """
+        assert not self.held, "one at a time"
+        self.held, self._held_bytes = True, nbytes
+
+    def let_go(self) -> None:
+        """Let the open entry be sealed again."""
+        self.held, self._held_bytes = False, 0
 
     def look_for_room(self) -> None:
         """Try again to get room, if that is due: what was missing may be there although nobody asks for any."""
@@ -356,6 +372,7 @@ class Journal:
 
     def commit(self) -> int:
         """End the open entry and hand it to the writer.  Returns the ticket that covers everything added so far."""
+        assert not self.held, "an entry that is held open is incomplete"
         if self.space.changed:
             self._trim()
         if self._parts:

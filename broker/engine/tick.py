@@ -7,7 +7,9 @@ sleeps; the time is read once a tick.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator
+from typing import Final
 
 from broker.engine.delivery import dispatch, redelivery
 from broker.engine.delivery.transaction import Transactions
@@ -21,6 +23,11 @@ from broker.engine.recovery import clock_changes
 from broker.engine.recovery.cleaning import Cleaner
 from broker.engine.routing import reaper
 from broker.engine.watchers import Watchers
+
+#: How many runs of messages land together on a queue, what each costs, in microseconds, and how many messages one does.
+_LANDING_TOGETHER: Final = 64
+_LANDING_COST: Final = 5
+_LANDED_FOR_A_MICROSECOND: Final = 16
 
 
 class Ticks:
@@ -96,14 +103,15 @@ class Ticks:
         if state.full_reported and state.journal.accepting:
             state.full_reported = False
         # The disk may have been quicker than the tick: durability announced meanwhile is not announced again.
-        if state.waiting and state.waiting[0].ticket <= state.journal.durable:
+        if state.landed or (state.waiting and state.waiting[0].ticket <= state.journal.durable):
+            state.steps.ensure(state.steps.budget_min)
             self.durable(state.journal.durable)
 
     @property
     def has_more(self) -> bool:
         """Whether another tick must follow the one that has ended at once."""
         state = self._state
-        if self._more or state.dirty_later or state.dirty:
+        if self._more or state.dirty_later or state.dirty or state.landed:
             return True
         return bool(state.steps) and not self._disk_is_busy  # begun at the end of the tick
 
@@ -146,7 +154,8 @@ class Ticks:
 
     @property
     def _disk_is_busy(self) -> bool:
-        return self._state.journal.pending_bytes > self._state.limits.task_pending_max
+        journal = self._state.journal
+        return journal.pending_bytes > self._state.limits.task_pending_max and not journal.held
 
     def _step(self, work: LongWork, transport: object) -> int | None:
         """Make a step of some work; a step that fails is its last."""
@@ -200,6 +209,8 @@ class Ticks:
 
     def _seal(self) -> None:
         state, work = self._state, self._state.work
+        if state.journal.held:
+            return
         if state.journal.empty and not (work.landing or work.held or work.waiters or work.carried):
             return state.journal.bodies.sweep()
         work.ticket = state.journal.commit()
@@ -213,15 +224,33 @@ class Ticks:
         while state.waiting and state.waiting[0].ticket <= ticket:
             work = state.waiting.popleft()
             for queue, messages in work.landing:
-                if not queue.deleted:
-                    queue.landing -= len(messages)
-                    arrival.land(state, queue, messages)
+                state.landed.setdefault(queue, deque()).append(messages)
             for chunk, rows in work.carried:
                 tail_compaction.settled(chunk, rows)
             for held in work.held:
                 dispatch.release(state, held)
             waiters = [each for each in work.waiters if not (state.unfinished and state.unfinished.postpone(each))]
             self.confirmed |= dict.fromkeys(waiters, work.number)
+        self._land()
+
+    def _land(self) -> None:
+        """Let what is durable land, as far as the budget goes; queues take turns."""
+        state = self._state
+        landed, steps = state.landed, state.steps
+        while landed:
+            queue = next(iter(landed))
+            runs = landed.pop(queue)
+            for _ in range(min(len(runs), _LANDING_TOGETHER)):
+                messages = runs.popleft()
+                if not queue.deleted:
+                    queue.landing -= len(messages)
+                    arrival.land(state, queue, messages)
+                if not steps.spend(_LANDING_COST + len(messages) // _LANDED_FOR_A_MICROSECOND):
+                    break
+            if runs and not queue.deleted:
+                landed[queue] = runs  # behind the others
+            if steps.left <= 0:
+                return
 
     def take_confirmed(self) -> dict[Waiter, int]:
         """Return those to be told now, and forget them."""

@@ -91,11 +91,20 @@ class ReadSteps(Generic[Item]):
         self._later = later
         self._then = then
 
+    def suspend(self) -> None:
+        """Handle nothing more until `resume`: the engine has not answered a frame yet."""
+        self.pending = True
+        self._session.reading.stop(self)
+
     def _through(self, work: LongWork) -> LongWork:
         for cost in work:
             yield cost
             if self._session.lost:
                 return
+        self.resume()
+
+    def resume(self) -> None:
+        """Continue behind the frame that took more ticks."""
         self.pending = False
         then, self._then = self._then, _nothing_more
         if self._session.reading.go(self) and not self._session.lost:

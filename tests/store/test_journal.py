@@ -540,3 +540,47 @@ def test_recovery_is_fast(tmp_path: Path) -> None:
     assert len(messages) == 50_000
     assert time.process_time() - started < 5
     log.close()
+
+
+# -- entries that are held open ----------------------------------------------------------------------------------------
+
+
+def test_an_entry_that_is_held_open_is_not_cut() -> None:
+    desk = Desk(segment_bytes=1 << 14, entry_bytes=500)
+    desk.start()
+    journal = desk.journal
+    before = journal.ticket
+    journal.hold(0)
+    for _ in range(30):
+        journal.reserve(1000)
+        desk.send(900)
+    assert (journal.ticket, journal.segment) == (before, 1), "the segment grows"
+    journal.let_go()
+    assert journal.commit() == before
+    journal.reserve(1000)
+    assert journal.segment == 2
+
+
+def test_what_is_promised_to_an_entry_is_nobody_elses_on_a_full_disk() -> None:
+    desk = Desk(SimFiles(capacity=4096 + 200), reserve_bytes=1 << 20)
+    desk.start()
+    journal = desk.journal
+    journal.reserve(2000)
+    journal.hold(2000)
+    with pytest.raises(JournalFull):
+        journal.reserve(1000)
+    journal.let_go()
+    journal.reserve(1000)
+
+
+def test_a_stop_in_the_middle_of_an_entry_is_as_a_crash(desk: Desk) -> None:
+    desk.send(10)
+    desk.commit()
+    desk.journal.hold(0)
+    desk.send(10)
+    desk.journal.close()
+    desk.files.crash(1.0)
+    again = Desk(desk.files)
+    found = [each for _, _, _, each in again.start()]
+    assert sum(isinstance(each, decode.Message) for each in found) == 1
+    assert not any(isinstance(each, decode.Closed) for each in found)

@@ -3,17 +3,30 @@
 Until commit nothing in a transaction is visible: its messages are on no queue, and its acknowledged deliveries are
 neither the consumer's nor removed.  Commit first checks everything that can be refused, then does it all.  Rollback
 forgets the sends and returns the deliveries as failed.
+
+A commit that is long is done in steps:
+
+    checked      nothing has changed yet, and the transaction may still be refused, rolled back or time out
+    decided      in the step after the last check; from here on nothing is refused
+    performed    meanwhile the journal's entry stays open (`Journal.hold`): a crash undoes all of it, and everybody's
+                 messages that are stored meanwhile.  So everybody's confirmations wait, and this goes before other
+                 long work; its messages wait for the entry as all do, so no consumer gets any of them before
+
+What finds its queue deleted since it was decided leaves by name, as if it had been there when the queue was deleted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
+from itertools import chain
+from typing import Final
 
 from broker.engine.delivery import redelivery
 from broker.engine.delivery.redelivery import DeliveryOutcome
 from broker.engine.model import annotation
-from broker.engine.model.errors import TooLarge, TransactionClosed
+from broker.engine.model.errors import EngineError, NoQueue, TooLarge, TransactionClosed
 from broker.engine.model.message import Message, size_of
 from broker.engine.model.names import FQQN_SEPARATOR
 from broker.engine.moves import move
@@ -25,10 +38,37 @@ from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import consume, removal_bytes_of, settle_acknowledged
 from broker.engine.queues.room import Room
+from broker.engine.queues.settling import ACKNOWLEDGED, FAILED
 from broker.engine.queues.state import NO_WAY_BACK, State
+from broker.engine.queues.steps import BUDGET, LongWork, Steps
 from broker.engine.queues.uncommitted import Uncommitted
-from broker.engine.routing import destinations, registry
+from broker.engine.routing import destinations
 from store.record import DeadLetterReason
+
+#: A commit of no more than so many runs of messages, messages, acknowledged deliveries and others is done at once.
+SHORT_RUNS_MAX: Final = 32
+SHORT_MESSAGES_MAX: Final = 1_024
+SHORT_RETURNS_MAX: Final = 16
+
+#: What it costs to check a run, and what a run, a message and a delivery that returns or dies cost, in microseconds.
+_CHECK_COST: Final = 10
+_RUN_COST: Final = 20
+_MESSAGE_COST: Final = 1
+_RETURN_COST: Final = 100
+
+#: A step of checks costs so much.
+_STEP_COST: Final = 500
+
+#: The owner of the commits that are done in steps: one after the other.
+_COMMITS: Final = "commits"
+
+#: Called with None once a transaction is committed, else with the reason why nothing of it is done.
+Committed = Callable[[EngineError | None], None]
+
+
+def _raise(refusal: EngineError | None) -> None:
+    if refusal is not None:
+        raise refusal
 
 
 @dataclass(slots=True, eq=False)
@@ -46,9 +86,15 @@ class Settlement:
     dead: DeadLetterReason | None = None
     kept: bool = False
 
-    def bytes_needed(self) -> int:
-        """The most bytes of journal that it may need, if all that it returns as failed dies."""
-        stored = [message for message in self.messages if message.segment]
+    def parts(self, state: State) -> Iterator[list[Message]]:
+        """The deliveries in parts that are settled together."""
+        together = state.steps.at_most((ACKNOWLEDGED if self.how is None else FAILED).together)
+        for at in range(0, len(self.messages), together):
+            yield self.messages[at : at + together]
+
+    def bytes_needed(self, messages: list[Message]) -> int:
+        """The most bytes of journal that some of its deliveries may need, if all that return as failed die."""
+        stored = [message for message in messages if message.segment]
         if self.how is None:
             return removal_bytes_of(stored)
         need = size_of(stored)
@@ -64,7 +110,7 @@ class Transaction:
     """An open transaction.  `deadline` is in ms since the epoch; `bytes` is the cost of its sends in memory.
 
     `held` counts them and the deliveries that it settles: no longer their consumer's, whose credit returns at once,
-    they stay in memory until the end.  `messages` are those of all sends, in order of arrival.
+    they stay in memory until the end.  `batches`: sends, and their messages in order of arrival, as they came together.
     """
 
     deadline: int
@@ -74,8 +120,26 @@ class Transaction:
     bytes: int = field(init=False, default=0)
     closed: bool = field(init=False, default=False)
     sends: list[Send] = field(init=False, default_factory=list)
-    messages: list[Message] = field(init=False, default_factory=list)
+    batches: list[tuple[Sequence[Send], list[Message]]] = field(init=False, default_factory=list)
     settlements: list[Settlement] = field(init=False, default_factory=list)
+
+    @property
+    def messages(self) -> list[Message]:
+        """Those of all sends, in order of arrival."""
+        return [message for _, messages in self.batches for message in messages]
+
+    def is_short(self, steps: Steps) -> bool:
+        """Whether its commit is done at once."""
+        count = sum([len(messages) for _, messages in self.batches])
+        returns = 0
+        for settlement in self.settlements:
+            if settlement.how is None:
+                count += len(settlement.messages)
+            else:
+                returns += len(settlement.messages)
+        runs = len(self.sends) + len(self.settlements)
+        most = steps.at_most
+        return runs <= most(SHORT_RUNS_MAX) and count <= most(SHORT_MESSAGES_MAX) and returns <= most(SHORT_RETURNS_MAX)
 
     def check_open(self) -> None:
         """Raises TransactionClosed if the transaction has timed out."""
@@ -97,7 +161,7 @@ class Transaction:
         self.room.hold_sends(self.held, by_address, size)
         self.bytes += size
         self.sends += sends
-        self.messages += messages
+        self.batches.append((sends, messages))
 
     def hold(self, messages: list[Message]) -> None:
         """Count deliveries that are about to be settled in it.  Raises TransactionClosed, TransactionsFull."""
@@ -119,6 +183,7 @@ class Transactions:
     def __init__(self, state: State) -> None:
         self._state = state
         self._open: dict[Transaction, None] = {}
+        self._performed = 0  # the tick of which the last commit in steps ended
 
     def __len__(self) -> int:
         return len(self._open)
@@ -145,26 +210,52 @@ class Transactions:
         held = transaction.held
         return any([publish.wait_for_room(self._state, send.address, producer, held) for send in sends])
 
-    def commit(self, transaction: Transaction) -> None:
-        """Do everything in the transaction at once.
+    def commit(self, transaction: Transaction, done: Committed = _raise) -> None:
+        """Do everything in the transaction, in one entry of the journal: in this call, or in steps if it is long.
 
-        Raises TransactionClosed, NotFound, NoQueue, AddressFull, DuplicateMessage or DiskFull before anything is done.
+        Then `done` is called: with TransactionClosed, NotFound, NoQueue, AddressFull, DuplicateMessage or DiskFull
+        before anything is done.  Until then nothing may be added to the transaction.
         """
         state = self._state
         state.mark = NO_WAY_BACK
         settle_acknowledged(state)
-        transaction.check_open()
-        with state.room.without(transaction.held):
-            with registry.undoing(state):
-                _check(state, transaction)
-            transaction.closed = True
-            state.atomic = True
-            try:
-                _perform(state, transaction)
-            finally:
-                state.atomic = False
+        short = transaction.is_short(state.steps)
+        work = self._commit(transaction, done, short=short)
+        if short:
+            for _ in work:
+                pass
+        else:
+            state.steps.begin(_COMMITS, work)
+
+    def _commit(self, transaction: Transaction, done: Committed, *, short: bool) -> LongWork:
+        state = self._state
+        while not short and state.work.number == self._performed:
+            yield BUDGET  # others' confirmations come first
+        undo: list[Callable[[], None]] = []
+        try:
+            need = yield from _checked(state, transaction, undo)
+            if need:
+                arrival.reserve_bytes(state, need, essential=not transaction.sends)
+        except EngineError as refusal:
+            state.mark = NO_WAY_BACK
+            while undo:
+                undo.pop()()
+            done(refusal)
+            return
+        transaction.closed = True
         self._open.pop(transaction, None)
+        if not short:
+            state.journal.hold(need)
+            state.steps.first = _COMMITS
+        work = _performed(state, transaction)
+        while (cost := _atomically(state, work)) is not None:
+            yield cost
+        if not short:
+            state.journal.let_go()
+            state.steps.first = None
+            self._performed = state.work.number
         state.room.release(transaction.held)
+        done(None)
 
     def rollback(self, transaction: Transaction) -> None:
         """Forget the sends, and return the deliveries as failed to their queues or, if `kept`, to their consumers.
@@ -181,7 +272,7 @@ class Transactions:
         state.room.release(transaction.held)
         publish.undo(state, transaction.sends)
         transaction.sends.clear()
-        transaction.messages.clear()
+        transaction.batches.clear()
         by_consumer: dict[Consumer, list[Message]] = {}
         for settlement in transaction.settlements:
             consumer = settlement.consumer
@@ -234,21 +325,46 @@ class Transactions:
             transaction.deadline += jump
 
 
-def _check(state: State, transaction: Transaction) -> None:
-    """Check what can be refused, and reserve room in the journal.  Raises the errors of `Transactions.commit`."""
-    for send in transaction.sends:
-        _find_again(state, send)
-    need = sum([settlement.bytes_needed() for settlement in transaction.settlements])
+def _checked(state: State, transaction: Transaction, undo: list[Callable[[], None]]) -> Generator[int, None, int]:
+    """Check in steps what can be refused; returns the bytes to reserve in the journal.
+
+    `undo` deletes what was created meanwhile.  Raises the errors of `Transactions.commit`.
+    """
+    need = spent = 0
+    transaction.check_open()
+    for settlement in transaction.settlements:
+        for part in settlement.parts(state):
+            need += settlement.bytes_needed(part)
+            yield _MESSAGE_COST * len(part)
+            transaction.check_open()
     seen: set[tuple[int, bytes]] = set()
     for send in transaction.sends:
-        sending.check(state, send.address)
+        with _creating(state, undo):
+            _find_again(state, send)
+        extras = send.address.extras
+        with state.room.without(transaction.held, chain((send.address.name,), extras.reach if extras else ())):
+            sending.check(state, send.address)
         sending.check_new(state, send, seen)
         sending.check_routed(state, send, send.messages)
         if send.messages[0].header.durable:
             need += sending.needed(send.address, send.messages)
+        spent += _CHECK_COST + len(send.messages) // 8
+        if spent >= _STEP_COST:
+            yield spent
+            spent = 0
+            transaction.check_open()
     consumes = not transaction.sends and all(settlement.how is None for settlement in transaction.settlements)
-    if need and not consumes:  # what was consumed is never refused, in a transaction or not
-        arrival.reserve_bytes(state, need, essential=not transaction.sends)
+    return 0 if consumes else need  # what was consumed is never refused, in a transaction or not
+
+
+@contextmanager
+def _creating(state: State, undo: list[Callable[[], None]]) -> Iterator[None]:
+    """A context in which is noted how to delete what is created."""
+    outer, state.made = state.made, undo
+    try:
+        yield
+    finally:
+        state.made = outer
 
 
 def _find_again(state: State, send: Send) -> None:
@@ -259,23 +375,79 @@ def _find_again(state: State, send: Send) -> None:
     send.address, send.queue = destinations.destination(state, name, wanted, asked=send.asked)
 
 
-def _perform(state: State, transaction: Transaction) -> None:
-    for send, messages in publish.in_turn(state, transaction.sends, transaction.messages):
-        admission = state.room.admit_whole(send.address, messages)
-        publish.publish_run(state, send, messages, admission, size_of(messages))
-    if state.tracer is not None:
-        publish.trace(state, state.tracer, transaction.messages)
+def _atomically(state: State, work: LongWork) -> int | None:
+    """Make a step of what is part of one entry; returns its cost, None at the end."""
+    state.mark = NO_WAY_BACK
+    state.atomic = True
+    try:
+        return next(work, None)
+    finally:
+        state.atomic = False
+
+
+def _performed(state: State, transaction: Transaction) -> LongWork:
+    """Do in steps what is decided."""
+    room, held = state.room, transaction.held
+    for sends, messages in transaction.batches:
+        for some, together in _portions(state, sends, messages):
+            one = len(some) == 1
+            with room.without(held, [send.address.name for send in some]):
+                for send, run in [(some[0], together)] if one else publish.in_turn(state, some, together):
+                    _publish(state, send, run)
+            for send in some:
+                run = together if one else send.messages
+                room.release_sends(held, send.address.name, len(run), size_of(run))
+            yield _RUN_COST * len(some) + _MESSAGE_COST * len(together)
+        if state.tracer is not None:
+            publish.trace(state, state.tracer, messages)
     for settlement in transaction.settlements:
-        _settle(state, settlement)
+        yield from _settled(state, settlement)
 
 
-def _settle(state: State, settlement: Settlement) -> None:
-    queue = settlement.consumer.queue
-    how = settlement.how
-    if how is None:
-        settlement.consumer.settled += len(settlement.messages)
-        consume(state, settlement.consumer, settlement.messages)
-    elif settlement.dead is not None:
-        redelivery.reject(state, queue, settlement.messages, how.text, settlement.consumer, settlement.dead)
-    else:
-        redelivery.give_back(state, queue, settlement.messages, how, settlement.consumer)
+def _portions(
+    state: State, sends: Sequence[Send], messages: list[Message]
+) -> Iterator[tuple[Sequence[Send], list[Message]]]:
+    """Yield sends that came together in portions: a single one may have many messages, several have few."""
+    most = state.steps.at_most(SHORT_MESSAGES_MAX) if len(sends) == 1 else len(messages)
+    for at in range(0, len(messages), most):
+        yield sends, messages[at : at + most]
+
+
+def _publish(state: State, send: Send, messages: list[Message]) -> None:
+    """Publish messages of a send; those that find no queue any more, which is decided too late, are unroutable."""
+    if not destinations.is_current(state, send.address):
+        try:
+            _find_again(state, send)
+        except EngineError:
+            arrival.unroutable(state, send.address, messages)
+            return
+    left = messages
+    while left:
+        try:
+            publish.publish_run(state, send, left, state.room.admit_whole(send.address, left), size_of(left))
+            return
+        except NoQueue as none:
+            lost = set(none.messages)
+            arrival.unroutable(state, send.address, [message for message in left if message in lost])
+            left = [message for message in left if message not in lost]
+
+
+def _settled(state: State, settlement: Settlement) -> LongWork:
+    """Settle deliveries in steps; while any return, their queue delivers nothing: they go before younger ones."""
+    consumer, how = settlement.consumer, settlement.how
+    queue = consumer.queue
+    if how is not None:
+        assert how.failed <= 0, "all or none have failed, whatever the parts"
+        queue.returning += 1
+    for part in settlement.parts(state):
+        if how is None:
+            consumer.settled += len(part)
+            consume(state, consumer, part)
+        elif settlement.dead is not None:
+            redelivery.reject(state, queue, part, how.text, consumer, settlement.dead)
+        else:
+            redelivery.give_back(state, queue, part, how, consumer)
+        yield (_MESSAGE_COST if how is None else _RETURN_COST) * len(part)
+    if how is not None:
+        queue.returning -= 1
+        state.dirty[queue] = None

@@ -35,7 +35,7 @@ messages of an open transaction, from when they are sent (`uncommitted`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -481,28 +481,35 @@ class Room:
         self.transactions.add(held, nbytes)
 
     @contextmanager
-    def without(self, held: Uncommitted) -> Iterator[None]:
-        """A context in which what a transaction sends is not charged: its commit charges it anew."""
-        self._count(held, -1)
+    def without(self, held: Uncommitted, names: Iterable[str]) -> Iterator[None]:
+        """A context in which what a transaction sends is charged neither to these addresses nor to the broker.
+
+        Its commit charges it anew.
+        """
+        charged = [(self.charged(name), *held.sends[name]) for name in set(names) if name in held.sends]
+        self._count(held, charged, -1)
         try:
             yield
         finally:
-            self._count(held, 1)
+            self._count(held, charged, 1)
 
-    def _count(self, held: Uncommitted, sign: int) -> None:
-        for name, (count, nbytes) in held.sends.items():
-            address = self.charged(name)
+    def _count(self, held: Uncommitted, charged: list[tuple[Address, int, int]], sign: int) -> None:
+        for address, count, nbytes in charged:
             address.size_bytes += sign * nbytes
             address.size_messages += sign * count
-            self.usage.bytes += sign * nbytes
-            self.usage.messages += sign * count
+        self.usage.bytes += sign * held.sent_bytes
+        self.usage.messages += sign * held.sent_messages
 
     def release(self, held: Uncommitted) -> None:
         """Discharge what a transaction that ends has sent, and forget what it holds."""
-        sends = held.sends
+        for name, (count, nbytes) in list(held.sends.items()):
+            self.release_sends(held, name, count, nbytes)
         self.transactions.remove(held)
-        for name, (count, nbytes) in sends.items():
-            self.discharge(name, nbytes, count)
+
+    def release_sends(self, held: Uncommitted, name: str, count: int, nbytes: int) -> None:
+        """Discharge messages that a transaction has sent to an address: its commit has charged them anew."""
+        self.transactions.remove_sends(held, name, count, nbytes)
+        self.discharge(name, nbytes, count)
 
     # -- who waits -------------------------------------------------------------------------------------------------
 

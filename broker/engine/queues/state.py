@@ -183,6 +183,8 @@ class State:
     atomic: bool = False
     work: Work = field(default_factory=lambda: Work(1))
     waiting: deque[Work] = field(default_factory=deque)
+    #: Runs of messages that are durable and become ready as far as the budget of each tick goes.
+    landed: dict[Queue, deque[list[Message]]] = field(default_factory=dict)
     #: Messages settled as consumed but not yet removed.
     acknowledged: dict[Consumer, list[Message]] = field(default_factory=dict)
     unfinished: Unfinished = field(default_factory=Unfinished)
@@ -307,11 +309,12 @@ class State:
         return tick >= (self.waiting[0] if self.waiting else self.work).number
 
     def landing_on(self, queue: Queue, tick: float = inf) -> list[Message]:
-        """The messages of a queue that are not yet durable, in order of arrival, of ticks up to this one.
+        """The messages of a queue that have not landed, in order of arrival, of ticks up to this one.
 
         Searches all messages that are not yet durable.
         """
         if not queue.landing:
             return []
+        landed = [message for run in self.landed.get(queue, ()) for message in run]
         works = [work for work in (*self.waiting, self.work) if work.number <= tick]
-        return [m for work in works for at, run in work.landing if at is queue for m in run]
+        return landed + [m for work in works for at, run in work.landing if at is queue for m in run]

@@ -53,9 +53,21 @@ class Steps:
     `cpu` returns the CPU time that the thread has used, in microseconds (`broker.clock.ThreadCpu`); constant: costs are
     only counted.  `budget`, in microseconds, is what verbs and work have in the next ticks, `budget_min` what work has
     at least, `deliveries_min` what deliveries have; `together_max`: how many messages are treated together at most.
+    `first`: the owner whose work goes before that of others, as everybody waits for it.
     """
 
-    __slots__ = ("_cpu", "_end", "_lines", "_next", "budget", "budget_min", "deliveries_min", "left", "together_max")
+    __slots__ = (
+        "_cpu",
+        "_end",
+        "_lines",
+        "_next",
+        "budget",
+        "budget_min",
+        "deliveries_min",
+        "first",
+        "left",
+        "together_max",
+    )
 
     def __init__(self, cpu: Callable[[int], int] = _unmeasured) -> None:
         self._cpu = cpu
@@ -63,6 +75,7 @@ class Steps:
         self.budget_min = BUDGET_MIN
         self.deliveries_min = DELIVERIES_MIN
         self.together_max = TOGETHER_MAX
+        self.first: Hashable = None
         self._lines: dict[Hashable, deque[tuple[LongWork, object]]] = {}  # by owner, with the connections to blame
         self._grant(self.budget)
 
@@ -138,7 +151,8 @@ class Steps:
         """
         self.ensure(self.budget_min)
         while self._lines and self.measure() > 0:
-            owner, line = next(iter(self._lines.items()))
+            owner = self.first if self.first in self._lines else next(iter(self._lines))
+            line = self._lines[owner]
             cost = step(*line[0])
             if cost is None:
                 line.popleft()

@@ -23,14 +23,19 @@ MEMORY_PART: Final = 4
 
 
 class Uncommitted:
-    """What one open transaction of a connection holds.  `sends`: messages and bytes for each address."""
+    """What one open transaction of a connection holds.
 
-    __slots__ = ("bytes", "connection", "number", "sends")
+    `sends`: messages and bytes for each address; `sent_messages`, `sent_bytes`: those for all of them.
+    """
+
+    __slots__ = ("bytes", "connection", "number", "sends", "sent_bytes", "sent_messages")
 
     def __init__(self, number: int, connection: object) -> None:
         self.number = number  # of older ones it is less
         self.connection = connection
         self.bytes = 0
+        self.sent_bytes = 0
+        self.sent_messages = 0
         self.sends: dict[str, tuple[int, int]] = {}
 
 
@@ -81,25 +86,41 @@ class OpenTransactions:
         """The same for messages that it sends to an address."""
         self.add(held, nbytes)
         self.sent_bytes += nbytes
+        held.sent_bytes += nbytes
+        held.sent_messages += count
         messages, sent = held.sends.get(name, (0, 0))
         held.sends[name] = messages + count, sent + nbytes
         self._senders.setdefault(name, {})[held] = None
 
     def remove(self, held: Uncommitted) -> None:
         """Forget a transaction that has ended."""
-        for name, (_, nbytes) in held.sends.items():
-            self.sent_bytes -= nbytes
+        for name, (count, nbytes) in list(held.sends.items()):
+            self.remove_sends(held, name, count, nbytes)
+        self._forget(held, held.bytes)
+
+    def remove_sends(self, held: Uncommitted, name: str, count: int, nbytes: int) -> None:
+        """Forget messages that a transaction sends to an address."""
+        messages, sent = held.sends[name]
+        held.sends[name] = messages - count, sent - nbytes
+        held.sent_messages -= count
+        held.sent_bytes -= nbytes
+        self.sent_bytes -= nbytes
+        self._forget(held, nbytes)
+        if messages == count:
+            del held.sends[name]
             senders = self._senders[name]
             del senders[held]
             if not senders:
                 del self._senders[name]
-        self.bytes -= held.bytes
-        left = self._connections.get(held.connection, 0) - held.bytes
+
+    def _forget(self, held: Uncommitted, nbytes: int) -> None:
+        held.bytes -= nbytes
+        self.bytes -= nbytes
+        left = self._connections.get(held.connection, 0) - nbytes
         if left:
             self._connections[held.connection] = left
         else:
             self._connections.pop(held.connection, None)
-        held.sends, held.bytes = {}, 0
 
     def behind(self, held: Uncommitted, name: str) -> tuple[int, int]:
         """Messages and bytes sent to an address by those transactions for which this one does not wait.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 from broker.sessions.amqp.link_owner import LinkOwner
@@ -36,6 +37,9 @@ from protocols.amqp.performatives import (
 from protocols.amqp.receiver import Receiver
 from protocols.amqp.types import Described
 
+#: Deliveries to settle once a transaction is committed.
+Unsettled = Sequence[tuple[Channel, Sequence[int], Outcome]]
+
 
 class CoordinatorLink:
     """The link of one transaction controller."""
@@ -44,6 +48,8 @@ class CoordinatorLink:
         self.link = link
         self._owner = owner
         self._transactions = transactions
+        self._requests: deque[tuple[int, bytes]] = deque()  # that are not answered yet
+        self._discharging = False  # the first of them takes more ticks
 
     def add(self, event: Transfers) -> None:
         """Handle requests, and answer them.
@@ -53,32 +59,73 @@ class CoordinatorLink:
         """
         if event.settled:  # 4.2, 4.3
             raise link_error(NOT_ALLOWED, "transfer: a declare or discharge is not sent settled, as it has an answer.")
-        for id, payload in zip(event.ids, event.payloads, strict=True):
-            self._answer(id, payload)
+        self._requests += zip(event.ids, event.payloads, strict=True)
+        self._answer_all()
+        if self._discharging:
+            self._owner.suspend()
         self.top_up()
 
+    def _answer_all(self) -> None:
+        """Answer requests, in order: what comes after a discharge waits until that is done."""
+        while self._requests and not self._discharging:
+            self._answer(*self._requests.popleft())
+
     def _answer(self, id: int, payload: bytes) -> None:
-        session, answer = self.link.session, self._owner.answer
-        error: Error | None
-        unsettled: Sequence[tuple[Channel, Sequence[int], Outcome]] = []
         heard = rejects(self.link)
         try:
             request = read_request(payload)
             if isinstance(request, Declare):
-                answer(session, RECEIVER, [id], self._transactions.declare(self.link))
+                self._owner.answer(self.link.session, RECEIVER, [id], self._transactions.declare(self.link))
                 return
             if not request.fail and self._transactions.is_partial(request.txn_id):
                 error = Error(TRANSACTION_ROLLBACK, "A message of the transaction has not arrived completely.")
                 heard = False  # such a link ends (4.4.1)
             else:
-                error, unsettled = self._transactions.discharge(request.txn_id, fail=bool(request.fail))
+                self._discharge(id, request)
+                return
         except AmqpError as wrong:
             error = refused(wrong)
-        if error is not None and not heard:
+        self._settle(id, error, heard=heard)
+
+    def _discharge(self, id: int, request: Discharge) -> None:
+        later = False
+
+        def done(error: Error | None, unsettled: Unsettled) -> None:
+            self._discharging = False
+            if not later:
+                outcomes.append((error, unsettled))
+            elif not self._owner.lost:
+                self._discharged(id, error, unsettled)
+
+        outcomes: list[tuple[Error | None, Unsettled]] = []
+        self._discharging = True
+        try:
+            self._transactions.discharge(request.txn_id, fail=bool(request.fail), done=done)
+        except AmqpError:
+            self._discharging = False
+            raise
+        later = self._discharging
+        for error, unsettled in outcomes:
+            self._settle(id, error, unsettled)
+
+    def _discharged(self, id: int, error: Error | None, unsettled: Unsettled) -> None:
+        """Answer a discharge that took more ticks, and go on."""
+        try:
+            self._settle(id, error, unsettled)
+            self._answer_all()
+        except AmqpError as wrong:
+            self._owner.lose(self.link, wrong)
+        if not self._discharging:
+            self._owner.resume()
+
+    def _settle(self, id: int, error: Error | None, unsettled: Unsettled = (), *, heard: bool | None = None) -> None:
+        """Answer a request, and settle the deliveries of what is committed.  Raises AmqpError if none is heard."""
+        answer = self._owner.answer
+        if error is not None and not (rejects(self.link) if heard is None else heard):
             raise link_error(error.condition, error.description or "")
         for of, ids, outcome in unsettled:
             answer(of, SENDER, ids, outcome)
-        answer(session, RECEIVER, [id], Accepted() if error is None else Rejected(error))
+        answer(self.link.session, RECEIVER, [id], Accepted() if error is None else Rejected(error))
 
     def add_portion(self, event: Portion) -> None:
         """Do nothing: the link accepts no large messages."""
@@ -99,6 +146,7 @@ class CoordinatorLink:
 
     def gone(self) -> None:
         """Roll back the open transactions of the link."""
+        self._requests.clear()
         self._transactions.abandon(self.link)
 
 

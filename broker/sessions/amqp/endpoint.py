@@ -132,6 +132,9 @@ class AmqpEndpoint(LinkOwner):
             for at, event in enumerate(events, 1):
                 if (handler := handlers.get(type(event))) is not None:  # else there is nothing to do
                     handler(self, event)
+                    if steps.pending:
+                        steps.wait(events[at:])
+                        return
                 if (at % ASKED_AFTER == 0 or isinstance(event, _LONG)) and steps.pauses(events, at):
                     return
 
@@ -242,6 +245,12 @@ class AmqpEndpoint(LinkOwner):
     def proceed(self) -> None:
         self.touch()
         self.process()
+
+    def suspend(self) -> None:
+        self._steps.suspend()
+
+    def resume(self) -> None:
+        self._steps.resume()
 
     def durable(self, number: int) -> None:
         """Note that everything up to a tick is on disk."""

@@ -60,6 +60,14 @@ class LinkOwner(BaseSession):
     def proceed(self) -> None:
         """Continue to read."""
 
+    @abstractmethod
+    def suspend(self) -> None:
+        """Handle nothing more until `resume`: the engine has not answered a request yet."""
+
+    @abstractmethod
+    def resume(self) -> None:
+        """Continue behind that request."""
+
     def go_on(self) -> None:
         """Continue to read after a large message."""
         self.codec.resume()

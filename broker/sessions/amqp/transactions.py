@@ -6,8 +6,9 @@ transaction roll back at its discharge, which states the reason.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from broker.engine import Engine, Transaction
 from broker.engine.model.errors import EngineError
@@ -24,8 +25,11 @@ from protocols.amqp.link import Channel
 from protocols.amqp.performatives import Declared, Error, Outcome
 from protocols.amqp.receiver import Receiver
 
+#: Called with why a commit failed, and with the deliveries to settle.
+Discharged = Callable[[Error | None, Sequence[tuple[Channel, Sequence[int], Outcome]]], None]
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, eq=False)
 class OpenTransaction:
     """A declared transaction.
 
@@ -58,6 +62,7 @@ class Transactions:
         self._engine = engine
         self._most = most
         self._open: dict[bytes, OpenTransaction] = {}
+        self._committing: dict[OpenTransaction, None] = {}
         self._next = 0
 
     def find(self, txn_id: bytes) -> OpenTransaction:
@@ -87,30 +92,33 @@ class Transactions:
         self._open[id] = OpenTransaction(id, self._engine.transactions.begin(self), coordinator)
         return Declared(id)
 
-    def discharge(
-        self, txn_id: bytes, *, fail: bool
-    ) -> tuple[Error | None, list[tuple[Channel, Sequence[int], Outcome]]]:
-        """Commit or roll back.  Returns why the commit failed, and the deliveries to settle.  Raises AmqpError."""
+    def discharge(self, txn_id: bytes, *, fail: bool, done: Discharged) -> None:
+        """Commit or roll back; calls `done`, now or in a later tick.  Raises AmqpError."""
         found = self.find(txn_id)
         del self._open[txn_id]
         if fail:
             self._engine.transactions.rollback(found.transaction)
-            return None, []
-        if found.refused is None:
-            try:
-                self._engine.transactions.commit(found.transaction)
-            except EngineError as refusal:
-                found.refused = Error(TRANSACTION_ROLLBACK, f"{condition(refusal)}: {refusal}")
-            else:
-                return None, found.unsettled
-        self._engine.transactions.rollback(found.transaction)
-        return found.refused, []
+            done(None, [])
+        elif found.refused is None:
+            self._committing[found] = None
+            self._engine.transactions.commit(found.transaction, partial(self._committed, found, done))
+        else:
+            self._engine.transactions.rollback(found.transaction)
+            done(found.refused, [])
+
+    def _committed(self, found: OpenTransaction, done: Discharged, refusal: EngineError | None) -> None:
+        self._committing.pop(found, None)
+        if refusal is None:
+            done(None, found.unsettled)
+        else:
+            self._engine.transactions.rollback(found.transaction)
+            done(Error(TRANSACTION_ROLLBACK, f"{condition(refusal)}: {refusal}"), [])
 
     def abandon(self, coordinator: Receiver | None = None) -> None:
         """Roll back the open transactions of a coordinator's link; without one, all."""
-        for found in list(self._open.values()):
+        for found in [*self._open.values(), *self._committing]:
             if coordinator is None or found.coordinator is coordinator:
-                del self._open[found.id]
+                self._open.pop(found.id, None)
                 self._engine.transactions.rollback(found.transaction)
 
 

@@ -326,14 +326,7 @@ class Sends:
         self._runs, self._order, self._certain = [], None, 0
         self._open.clear()
 
-    def commit(self, frame: Frame) -> None:
-        """Process a COMMIT.  Then a full address blocks the peer as if it had sent outside of a transaction.
-
-        Raises StompError, EngineError.
-        """
-        self._wait_for_room(self._transactions.commit(frame).sends)
-
-    def _wait_for_room(self, sends: Sequence[Send]) -> None:
+    def wait_for_room(self, sends: Sequence[Send]) -> None:
         """Stop reading until the addresses of some sends have room."""
         if any([self._engine.producers.wait_for_room(send.address, self) for send in sends]):
             self._reading.stop(_FULL)

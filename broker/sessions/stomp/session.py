@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from broker.engine import Unreadable, redelivery
+from broker.engine import Transaction, Unreadable, redelivery
 from broker.engine.model.access import NOT_LOGGED_IN, Identity
 from broker.engine.model.errors import EngineError
 from broker.sessions.confirmations import Confirmations
@@ -79,6 +79,7 @@ class StompSession(Port):
         self._ended = False  # the peer has closed its side
         self._gone = False  # the connection is lost, and what came before is still to be handled
         self._leaving = False  # after DISCONNECT: close once its receipt is sent
+        self._committing = False  # COMMIT is not done yet
         self._steps: ReadSteps[Frame] = ReadSteps(self, self.process)
         self.transactions = Transactions(engine, options.transactions_max)
         self.subscriptions = Subscriptions(self, self._destinations)
@@ -338,6 +339,27 @@ class StompSession(Port):
         self.touch()
         self.process()
 
+    # -- transactions ----------------------------------------------------------------------------------------------
+
+    def _on_commit(self, frame: Frame) -> None:
+        """Process a COMMIT; what comes after it waits until it is done.  Raises StompError, EngineError."""
+        self._committing = True
+        self.transactions.commit(frame, partial(self._committed, frame))
+        if self._committing:
+            self._steps.suspend()
+
+    def _committed(self, frame: Frame, tx: Transaction, refusal: EngineError | None) -> None:
+        """Go on after a COMMIT.  Full addresses block the peer as if it had sent outside of the transaction."""
+        self._committing = False
+        if refusal is None and not self.lost:
+            self.sends.wait_for_room(tx.sends)
+        if self._steps.pending:
+            if refusal is not None:
+                self.fail_with(refused(frame.command, refusal, frame.headers))
+            self._steps.resume()
+        elif refusal is not None:
+            raise refusal
+
     def _depart(self) -> None:
         """Stop deliveries, and close the connection once its receipts are sent."""
         self._give_up(redelivery.DISCONNECTED)
@@ -378,7 +400,7 @@ _HANDLERS: Final[Handlers] = {
     "ACKS": _after_doubtful_sends(lambda session, acks: session.acknowledging.acks(acks)),
     "NACK": _after_doubtful_sends(lambda session, frame: session.acknowledging.nack(frame)),
     "BEGIN": lambda session, frame: session.transactions.begin(frame),
-    "COMMIT": _after_sends(lambda session, frame: session.sends.commit(frame)),
+    "COMMIT": _after_sends(lambda session, frame: session._on_commit(frame)),
     "ABORT": _after_sends(lambda session, frame: session.transactions.abort(frame)),
     "DISCONNECT": _after_sends(lambda session, frame: session._depart()),
 }

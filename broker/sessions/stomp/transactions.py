@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from broker.engine import Engine, Transaction
+from broker.engine.model.errors import EngineError
 from broker.sessions.stomp.headers import Headers, error
 from protocols.stomp.errors import shown
 from protocols.stomp.frames import Frame
@@ -38,12 +41,16 @@ class Transactions:
             raise error("BEGIN", "too many transactions", f"a connection may have {self._most} open", headers)
         self._open[name] = self._engine.transactions.begin(self)
 
-    def commit(self, frame: Frame) -> Transaction:
-        """Process a COMMIT, and return the committed transaction.  Raises StompError, EngineError."""
+    def commit(self, frame: Frame, done: Callable[[Transaction, EngineError | None], None]) -> None:
+        """Process a COMMIT; call `done`, now or in a later tick, once it is done or refused.  Raises StompError."""
         tx = self.find(frame.headers, "COMMIT")
-        self._engine.transactions.commit(tx)
-        del self._open[frame.headers[b"transaction"]]
-        return tx
+
+        def committed(refusal: EngineError | None) -> None:
+            if refusal is None:
+                self._open.pop(frame.headers[b"transaction"], None)
+            done(tx, refusal)
+
+        self._engine.transactions.commit(tx, committed)
 
     def abort(self, frame: Frame) -> None:
         """Process an ABORT.  Raises StompError."""

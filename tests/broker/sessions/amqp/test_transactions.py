@@ -451,3 +451,36 @@ def test_the_frames_of_a_message_name_one_transaction(broker: SimBroker, client:
     assert client.refused(to).condition == "amqp:invalid-field"
     client.discharge(coordinator, another)
     assert len(held(broker, "b")) == 0
+
+
+@pytest.mark.parametrize("end", ["goes on", "refused", "drops"])
+def test_what_comes_after_a_long_discharge_waits_for_it(broker: SimBroker, client: AmqpSim, end: str) -> None:
+    coordinator, to = client.coordinator(), client.sender("b", "queue")
+    tx, other = client.declare(coordinator), client.declare(coordinator)
+    for n in range(80):
+        client.send(to, message(str(n)), tx=tx)
+    client.send(to, message("other"), tx=other)
+    steps = broker.engine._state.steps
+    steps.budget, steps.budget_min, steps.together_max = 100, 50, 4
+    client.outcomes.clear()
+    broker.hold_disk()
+    for each in (tx, other):
+        coordinator.send([encode_section(AMQP_VALUE, Discharge(each, False))], [each])
+    to.send([message("last")], [b"last"])
+    client._tell(lambda: client.session.receive_data(client.codec.data_to_send()))
+    assert not client.reading
+    if end == "refused":
+        first = next(iter(broker.engine.transactions._open))
+        broker.engine.transactions.rollback(first)
+    if end == "drops":
+        client.drop()
+    broker.release_disk()
+    broker.run()
+    committed = [str(n) for n in range(80)] if end != "refused" else []
+    wanted = [each.encode() for each in [*committed, "other", "last"]]
+    assert [body.endswith(each) for body, each in zip(held(broker, "b"), wanted, strict=True)] == [True] * len(wanted)
+    if end != "drops":
+        states = [outcome.state for outcome in client.outcomes]
+        assert states[1:] == [Accepted()] * 2
+        assert isinstance(states[0], Rejected if end == "refused" else Accepted)
+    assert not broker.reported("connection.failed")

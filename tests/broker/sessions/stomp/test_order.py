@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from broker.engine.model.message import RoutingType
 from tests.simulation.world import check_accounts, check_counters, held, small
 from tests.support.bodies import body_of
 from tests.support.sim_broker import SimBroker, SimClient
@@ -213,3 +214,49 @@ def test_nothing_behind_a_send_without_a_destination_is_accepted(transaction: di
     assert [frame.headers["receipt-id"] for frame in client.take("RECEIPT")] == ["r0", "r1", "r2"]
     expected = ([], []) if transaction else ([b"0", b"2"], [b"1"])
     assert (held(broker, "a"), held(broker, "b")) == expected
+
+
+TX = {"transaction": "t"}
+
+
+def _in_steps(broker: SimBroker) -> None:
+    """Let a tick do a little of a commit."""
+    steps = broker.engine._state.steps
+    steps.budget, steps.budget_min, steps.together_max = 100, 50, 4
+
+
+@pytest.mark.parametrize("end", ["goes on", "refused", "drops"])
+def test_what_comes_after_a_long_commit_waits_for_it(end: str) -> None:
+    broker = SimBroker(small({"match": "gone", "auto-create-queues": False, "auto-create-addresses": False}))
+    broker.tick.enter()
+    home = broker.engine.configuration.declare("gone", {RoutingType.ANYCAST})
+    broker.engine.configuration.declare_queue(home, "gone", RoutingType.ANYCAST, durable=True, selector="")
+    broker.run()
+    client = broker.connect()
+    client.do("BEGIN", {"transaction": "t"})
+    late = [{"destination": "/queue/a", "expires": str(broker.now + 10**6 + n), **TX} for n in range(80)]
+    client.raw(b"".join([frame("SEND", headers) for headers in late]))
+    if end == "refused":
+        client.raw(frame("SEND", {"destination": "/queue/gone", **TX}, b"x"))
+        with broker.turn():
+            broker.engine.delete_queue(broker.engine.queue("gone"))
+    _in_steps(broker)
+    broker.hold_disk()
+    last = frame("SEND", {"destination": "/queue/a"}, b"last")
+    client._tell(lambda: client.session.receive_data(frame("COMMIT", {"receipt": "c", **TX}) + last))
+    assert not client.reading
+    broker._woken = False
+    broker.parts.tick.end()
+    assert client.take("RECEIPT") == []
+    if end == "drops":
+        client.drop()
+    broker.release_disk()
+    broker.run()
+    bodies = held(broker, "a") if "a" in broker.engine.queues else []
+    if end == "refused":
+        assert bodies == []
+        assert [each.command for each in client.frames] == ["ERROR"]
+        return
+    assert bodies == [b""] * 80 + [b"last"]
+    assert (end == "drops") or [each.headers["receipt-id"] for each in client.take("RECEIPT")] == ["c"]
+    assert not broker.reported("connection.failed")

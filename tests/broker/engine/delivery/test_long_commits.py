@@ -1,0 +1,239 @@
+"""Commits in steps: a tick does a part of it, and yet all of it happens in one journal entry, or nothing."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from broker.engine.delivery.transaction import Transaction
+from broker.engine.model.errors import EngineError, NoQueue, TransactionClosed
+from tests.broker.engine.engine_harness import Bench, Taker, Waiting, entries_with
+
+COUNT = 60
+
+
+def bench_of(*settings: dict[str, object]) -> Bench:
+    """A broker whose ticks do a few messages of a commit."""
+    bench = Bench(*settings)
+    bench.limit_ticks(200, least=50, together=4)
+    return bench
+
+
+def transaction(bench: Bench, *, consumed: int = 0) -> tuple[Transaction, Taker]:
+    """One of many sends, each with an expiration of its own, and of deliveries from `q`."""
+    sent = bench.sent("q", *[b"%d" % n for n in range(consumed)]) if consumed else []
+    taker = bench.take("q")
+    tx = bench.begin()
+    for n in range(COUNT):
+        bench.send("a", b"%d" % n, tx=tx, expiration=bench.broker.now + 1_000_000 + n)
+    for message in sent:
+        bench.engine.consumers.acknowledge(taker.consumer, message.id, tx)
+    bench.run()
+    return tx, taker
+
+
+def turn(bench: Bench) -> None:
+    """End the tick, let the disk work, and begin another."""
+    bench.broker.tick.end()
+    bench.broker.write()
+    bench.enter()
+
+
+def begun(bench: Bench, tx: Transaction) -> None:
+    """Commit until it is decided."""
+    engine = bench.enter()
+    engine.transactions.commit(tx)
+    while not engine.journal.held:
+        turn(bench)
+
+
+def ticks(bench: Bench, tx: Transaction) -> list[int]:
+    """Commit with a disk that writes after each tick; returns how many messages have been placed after each."""
+    placed: list[int] = []
+    bench.broker.after_tick = lambda: placed.append(bench.engine.queue("a").counters.added)
+    bench.commit(tx)
+    bench.broker.after_tick = lambda: None
+    return placed
+
+
+def test_a_tick_does_a_part_of_a_commit_which_is_one_entry() -> None:
+    bench = bench_of()
+    bench.sent("a", b"first")
+    tx, _ = transaction(bench, consumed=20)
+    placed = ticks(bench, tx)
+    assert placed[-1] == COUNT + 1
+    assert max(after - before for before, after in pairwise(placed)) <= 12
+    largest = max(entries_with(bench, "MESSAGE"), key=len)
+    assert largest.count("MESSAGE") == COUNT
+    assert "REMOVED" in largest
+    assert bench.engine.transactions.bytes == 0
+    bench.check()
+    again = bench.restart()
+    assert (len(again.bodies("a")), again.bodies("q")) == (COUNT + 1, [])
+
+
+def test_nobody_gets_anything_before_all_of_it_is_durable() -> None:
+    bench = bench_of()
+    taker = bench.take("a")
+    tx, _ = transaction(bench)
+    seen: list[tuple[int, bool]] = []
+    bench.broker.after_tick = lambda: seen.append((len(taker.taken), bench.engine.journal.held))
+    bench.commit(tx)
+    assert not any(count for count, held in seen if held)
+    assert taker.take() == [b"%d" % n for n in range(COUNT)]
+
+
+@pytest.mark.parametrize("after", range(0, 40, 3))
+def test_a_crash_in_the_middle_undoes_all_of_it(after: int) -> None:
+    bench = bench_of()
+    tx, _ = transaction(bench, consumed=20)
+    bench.enter().transactions.commit(tx)
+    for n in range(after):  # others write, and the disk works
+        bench.send("b", b"%d" % n)
+        turn(bench)
+    sealed = tx.closed and not bench.engine.journal.held
+    again = bench.restart()
+    kept = len(again.bodies("a")) if "a" in again.engine.queues else 0
+    assert (kept, len(again.bodies("q"))) == ((COUNT, 0) if sealed else (0, 20))
+    again.check()
+
+
+def test_others_are_served_meanwhile_and_confirmed_after_it() -> None:
+    bench = bench_of()
+    other = bench.take("other")
+    tx, _ = transaction(bench)
+    waiting = Waiting()
+    begun(bench, tx)
+    engine = bench.engine
+    bench.send("other", b"volatile", durable=False)
+    bench.send("third", b"durable")
+    assert engine.ticks.confirmation(waiting)
+    bench.broker.tick.end()
+    assert (other.take(), engine.journal.held, waiting.told) == ([b"volatile"], True, [])
+    bench.run()
+    assert len(waiting.told) == 1
+    assert not engine.journal.held
+    assert bench.restart().bodies("third") == [b"durable"]
+
+
+def test_the_next_long_one_begins_once_others_are_confirmed() -> None:
+    bench = bench_of()
+    one, _ = transaction(bench)
+    two, _ = transaction(bench)
+    engine = bench.enter()
+    engine.transactions.commit(one)
+    engine.transactions.commit(two)
+    bench.run()
+    runs = [entry.count("MESSAGE") for entry in entries_with(bench, "MESSAGE")]
+    assert runs == [COUNT, COUNT]
+    assert len(bench.bodies("a")) == 2 * COUNT
+
+
+def test_a_short_one_does_not_wait_for_a_long_one() -> None:
+    bench = bench_of()
+    tx, _ = transaction(bench)
+    short = bench.begin()
+    bench.send("b", b"1", tx=short)
+    begun(bench, tx)
+    bench.engine.transactions.commit(short)
+    assert bench.engine.journal.held
+    assert bench.queue("b").counters.added == 1
+    bench.run()
+    assert (len(bench.bodies("a")), bench.bodies("b")) == (COUNT, [b"1"])
+
+
+def test_what_is_refused_leaves_nothing() -> None:
+    bench = bench_of({"match": "gone", "auto-create-queues": False, "auto-create-addresses": False})
+    bench.declare("gone")
+    tx, _ = transaction(bench)
+    bench.send("gone", b"1", tx=tx)
+    bench.delete("gone")
+    refusals: list[EngineError | None] = []
+    bench.enter().transactions.commit(tx, refusals.append)
+    assert refusals == []
+    bench.run()
+    assert [type(refusal) for refusal in refusals] == [NoQueue]
+    bench.roll_back(tx)
+    assert bench.bodies("a") == []
+    assert bench.engine.transactions.bytes == 0
+    bench.check()
+
+
+def test_one_that_ends_while_it_is_checked_does_nothing() -> None:
+    bench = bench_of()
+    tx, _ = transaction(bench)
+    refusals: list[EngineError | None] = []
+    engine = bench.enter()
+    engine.transactions.commit(tx, refusals.append)
+    assert not tx.closed
+    engine.transactions.rollback(tx)
+    bench.run()
+    assert [type(refusal) for refusal in refusals] == [TransactionClosed]
+    assert bench.bodies("a") == []
+
+
+def test_messages_for_a_queue_that_is_deleted_meanwhile_leave_by_name() -> None:
+    bench = bench_of({"match": "a", "auto-create-queues": False, "auto-create-addresses": False})
+    bench.declare("a")
+    tx, _ = transaction(bench)
+    engine = bench.enter()
+    done: list[EngineError | None] = []
+    engine.transactions.commit(tx, done.append)
+    while not engine.journal.held or not bench.queue("a").counters.added:
+        turn(bench)
+    engine.delete_queue(bench.queue("a"))
+    bench.run()
+    assert done == [None], "it was decided before"
+    assert "a" not in bench.restart().engine.queues
+    bench.check()
+
+
+def test_a_queue_without_which_it_cannot_be_is_missed_before() -> None:
+    bench = bench_of({"match": "a", "auto-create-queues": False, "auto-create-addresses": False})
+    bench.declare("a")
+    tx, _ = transaction(bench)
+    bench.delete("a")
+    with pytest.raises(NoQueue):
+        bench.commit(tx)
+
+
+def test_returns_and_deaths_go_in_steps_and_before_what_is_younger() -> None:
+    bench = bench_of({"match": "q", "max-delivery-attempts": 2})
+    messages = bench.sent("q", *[b"%d" % n for n in range(40)])
+    taker = bench.take("q", window=1 << 20)
+    tx = bench.begin()
+    for at, message in enumerate(messages):
+        engine = bench.enter()
+        if at % 2:
+            engine.consumers.reject(taker.consumer, message.id, tx=tx)
+        else:
+            bench.nack(taker, message, tx=tx)
+    taker.take()
+    bench.sent("q", b"younger")
+    assert taker.take() == [b"younger"]
+    bench.commit(tx)
+    assert taker.take() == [b"%d" % n for n in range(0, 40, 2)]
+    assert bench.bodies("DLQ") == [b"%d" % n for n in range(1, 40, 2)]
+    (entry,) = entries_with(bench, "DEAD_LETTERED")
+    assert entry.count("DEAD_LETTERED") == 20
+    bench.check()
+
+
+def test_what_is_durable_becomes_ready_in_steps() -> None:
+    bench = bench_of()
+    tx, _ = transaction(bench)
+    engine = bench.enter()
+    bench.broker.hold_disk()
+    engine.transactions.commit(tx)
+    bench.broker.end_ticks()
+    ready: list[int] = []
+    queue = bench.queue("a")
+    bench.broker.after_tick = lambda: ready.append(queue.ready)
+    assert (queue.ready, queue.landing) == (0, COUNT)
+    bench.broker.release_disk()
+    bench.run()
+    assert ready[-1] == COUNT
+    assert max(after - before for before, after in pairwise([0, *ready])) < COUNT
+    bench.broker.after_tick = lambda: None
+    bench.check()
