@@ -195,12 +195,13 @@ def test_a_reply_that_cannot_be_sent_stays(reply_to: str, reason: str) -> None:
     b.check()
 
 
-def test_a_reply_needs_the_permission_of_its_sender() -> None:
-    """Else a sender could reach by a message that dies what it may not send to."""
+@pytest.mark.parametrize("before", [{"mallory": frozenset({"amq"})}, {}])
+def test_a_reply_needs_the_permission_of_its_sender(before: dict[str, frozenset[str]]) -> None:
+    """Else a sender could reach by a message that dies what it may not send to.  Who is known by tokens has none."""
     settings = {"#": {"consume": ["amq"]}, "vault": {"send": ["chiefs"]}}
     sections = [SecuritySetting.model_validate({"match": match, **rights}) for match, rights in settings.items()]
     b = bench(REPLY, security_settings=sections)
-    roles = {"mallory": frozenset({"amq"})}
+    roles = dict(before)
     b.engine.security.roles_of = roles.get
     b.declare("vault")
     b.die("a", b"x", head=b"reply-to:vault\n", user="mallory")
