@@ -380,6 +380,19 @@ def refresh(state: State) -> None:
         address.extras = state.diverts.extras(address.name, address.settings)
 
 
+def _refresh_by(state: State, divert: Divert) -> None:
+    """The same after a change of one divert: of the addresses that it watches, and of those with diverts to them."""
+    if state.syntax.routes(divert.address):
+        refresh(state)
+        return
+    state.passing.clear()
+    watched = state.addresses.get(divert.address)
+    concerned = [] if watched is None or watched.extras is not None else [watched]
+    concerned += [address for address in state.addresses.values() if address.extras is not None]
+    for address in concerned:
+        address.extras = state.diverts.extras(address.name, address.settings)
+
+
 # -- diverts -----------------------------------------------------------------------------------------------------------
 
 
@@ -389,7 +402,7 @@ def add_divert(state: State, divert: Divert) -> None:
     journal = state.journal
     divert.id = journal.allocate_ids(1)
     journal.define(divert.id, divert_record(divert))
-    refresh(state)
+    _refresh_by(state, divert)
 
 
 def remove_divert(state: State, name: str) -> None:
@@ -397,4 +410,4 @@ def remove_divert(state: State, name: str) -> None:
     divert = state.diverts.get(name)
     state.diverts.remove(divert)
     state.journal.undefine(divert.id, record.divert_deleted(divert.id, {"name": divert.name}))
-    refresh(state)
+    _refresh_by(state, divert)

@@ -11,8 +11,9 @@ from broker.config.diverts import DivertSection
 from broker.engine.filter import compile_filter
 from broker.engine.model.errors import AddressFull, AlreadyInUse, InvalidName, NotFound
 from broker.engine.model.message import Message, RoutingType
+from broker.engine.model.settings import AddressSettings
 from broker.engine.publish.send import Send
-from broker.engine.queues.diverts import FORWARDS_MAX, HEADERS_MAX, Divert, DivertRouting, read_divert
+from broker.engine.queues.diverts import FORWARDS_MAX, HEADERS_MAX, AddressExtras, Divert, DivertRouting, read_divert
 from broker.engine.routing import destinations, registry
 from broker.engine.routing.registry import add_divert, remove_divert
 from tests.broker.engine.engine_harness import Bench, section
@@ -285,3 +286,33 @@ def test_the_configuration_is_checked(tmp_path: Any, text: str, problem: str) ->
     with pytest.raises(ConfigError) as refused:
         load(path)
     assert problem in str(refused.value)
+
+
+def test_a_divert_of_one_address_is_asked_of_that_and_of_those_that_lead_there(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be a hundred thousand addresses."""
+    for name in "abcdefgh":
+        bench.declare(name)
+    state = bench.engine._state
+    add_divert(state, Divert("first", "a", ("b",)))
+    asked: list[str] = []
+    extras = state.diverts.extras
+
+    def noted(name: str, settings: AddressSettings) -> AddressExtras | None:
+        asked.append(name)
+        return extras(name, settings)
+
+    monkeypatch.setattr(state.diverts, "extras", noted)
+    add_divert(state, Divert("second", "b", ("c",)))
+    assert sorted(asked) == ["a", "b"]
+    leads = state.addresses["a"].extras
+    assert leads is not None
+    assert leads.reach == ("b", "c")
+    asked.clear()
+    remove_divert(state, "second")
+    assert sorted(asked) == ["a", "b"]
+    assert state.addresses["b"].extras is None
+    asked.clear()
+    add_divert(state, Divert("pattern", "*", ("x",)))
+    assert len(asked) == len(state.addresses)
