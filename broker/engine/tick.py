@@ -44,6 +44,7 @@ class Ticks:
         self._announced = False  # the disk has caught up a bit since work was last continued
         #: The waiters to be told what is durable, each with the number of a tick.
         self.confirmed: dict[Waiter, int] = {}
+        self._confirmed_later: dict[Waiter, int] = {}
         self._jumped = 0  # ms by which the wall clock was set since the start
 
     @property
@@ -55,6 +56,8 @@ class Ticks:
         """Begin a tick: read the clock, and grant the tick's budget."""
         self._state.now = self._state.clock()
         self._state.steps.refill()
+        self.confirmed |= self._confirmed_later
+        self._confirmed_later = {}
 
     def begin_verb(self) -> None:
         """Begin a verb: until it adds a record, it may fail harmlessly (`State.begin`)."""
@@ -111,7 +114,7 @@ class Ticks:
     def has_more(self) -> bool:
         """Whether another tick must follow the one that has ended at once."""
         state = self._state
-        if self._more or state.dirty_later or state.dirty or state.landed:
+        if self._more or state.dirty_later or state.dirty or state.landed or self._confirmed_later:
             return True
         return bool(state.steps) and not self._disk_is_busy  # begun at the end of the tick
 
@@ -256,6 +259,10 @@ class Ticks:
         """Return those to be told now, and forget them."""
         confirmed, self.confirmed = self.confirmed, {}
         return confirmed
+
+    def confirm_later(self, waiter: Waiter, number: int) -> None:
+        """Tell a waiter in the next tick again what is durable: it has much to confirm."""
+        self._confirmed_later[waiter] = number
 
     def confirmation(self, waiter: Waiter) -> int:
         """The number of the tick that must be durable before everything done so far may be confirmed; 0 if none.

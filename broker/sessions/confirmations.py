@@ -2,30 +2,42 @@
 
 Receipts, acknowledgements and outcomes wait in one line per connection.  Those owed after a read has been processed
 are confirmed together.  Anything behind a waiting confirmation waits too.
+
+Many are sent in portions, the rest in the next tick if this one's budget is used up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from broker.engine import Engine, Waiter
 
 Item = TypeVar("Item")
 
+#: How many are sent together, and what each costs, in microseconds (`broker.engine.queues.steps`).
+TOGETHER: Final = 512
+_COST: Final = 4
+
+
+def _one(item: object) -> int:
+    return 1
+
 
 class Confirmations(Generic[Item]):
-    """The confirmations of one connection; `say` sends a list of them to the peer.
+    """The confirmations of one connection; `say` sends a list of them to the peer, `count` is what one counts as.
 
     If the connection ends while `say` runs, `drop` also returns what is still in the list that `say` was given.  So a
     `say` that removes each item as it sends it leaves exactly the unsent ones.
     """
 
-    __slots__ = ("_engine", "_say", "_saying", "_waiting", "owed")
+    __slots__ = ("_count", "_engine", "_say", "_saying", "_waiter", "_waiting", "owed")
 
-    def __init__(self, engine: Engine, say: Callable[[list[Item]], None]) -> None:
+    def __init__(self, engine: Engine, say: Callable[[list[Item]], None], count: Callable[[Item], int] = _one) -> None:
         self.owed: list[Item] = []  # since the last `confirm`
+        self._count = count
         self._engine = engine
+        self._waiter: Waiter | None = None  # to be told when the rest may be sent
         self._say = say
         self._saying: list[Item] = []
         self._waiting: list[tuple[int, list[Item]]] = []  # by tick; an empty deque would cost 600 bytes
@@ -49,8 +61,14 @@ class Confirmations(Generic[Item]):
         ticket = self._engine.ticks.confirmation(waiter)
         if ticket or self._waiting:
             self._waiting.append((ticket or self._waiting[-1][0], owed))
+            self._waiter = waiter
             return False
-        self._say_now(owed)
+        if len(owed) > 1:
+            self._waiter = waiter
+            self._waiting.append((0, owed))
+            self.durable(0)
+        else:
+            self._say_now(owed)
         return True
 
     def _say_now(self, items: list[Item]) -> None:
@@ -74,8 +92,22 @@ class Confirmations(Generic[Item]):
 
     def durable(self, number: int) -> None:
         """Send what waited for ticks up to this one: they are on disk."""
+        ticks = self._engine.ticks
         while self._waiting and self._waiting[0][0] <= number:
-            self._say_now(self._waiting.pop(0)[1])
+            items = self._waiting[0][1]
+            at = count = 0
+            while at < len(items) and count < TOGETHER:
+                count += self._count(items[at])
+                at += 1
+            portion = items[:at]
+            del items[:at]
+            if not items:
+                del self._waiting[0]
+            self._say_now(portion)
+            if not ticks.spend(_COST * count) and self._waiter is not None:
+                if self._waiting and self._waiting[0][0] <= number:
+                    ticks.confirm_later(self._waiter, number)
+                return
 
     def keep(self, wanted: Callable[[Item], bool]) -> None:
         """Drop the items that are no longer wanted."""

@@ -50,6 +50,11 @@ class Parting(NamedTuple):
 Answer = Settlement | Parting
 
 
+def count(answer: Answer) -> int:
+    """How many frames an answer may take."""
+    return len(answer.ids) if isinstance(answer, Settlement) else 1
+
+
 def send(answers: list[Answer]) -> None:
     """Send answers; the accepted deliveries up to the next parting are settled together."""
     accepted: dict[tuple[Channel, bool, bool], list[int]] = {}

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from broker.engine import DeliveryOutcome, redelivery
 from broker.engine.model.access import NOT_LOGGED_IN
 from broker.engine.model.errors import EngineError
-from broker.sessions.amqp.answers import Answer, Parting, Settlement, send
+from broker.sessions.amqp.answers import Answer, Parting, Settlement, count, send
 from broker.sessions.amqp.format import AMQP_FORMAT
 from broker.sessions.amqp.incoming_links import IncomingLinks
 from broker.sessions.amqp.outgoing_links import OutgoingLinks
@@ -47,7 +47,7 @@ class LinkOwner(BaseSession):
         self.container = ""
         self.incoming = IncomingLinks(codec, self.lose, self.dropped)
         self.outgoing = OutgoingLinks(self, self.lose, self.dropped)
-        self.answers: Confirmations[Answer] = Confirmations(tick.engine, send)
+        self.answers: Confirmations[Answer] = Confirmations(tick.engine, send, count)
 
     @abstractmethod
     def transaction(self, txn_id: bytes) -> OpenTransaction:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.sessions.confirmations import Confirmations
+from broker.sessions.confirmations import TOGETHER, Confirmations
 from tests.broker.engine.engine_harness import Bench
 
 
@@ -89,3 +91,54 @@ def test_all_is_said_once_and_in_order(steps: list[tuple[int, bool]]) -> None:
         said = len(peer.heard)
     peer.durable(tick + 1)
     assert peer.heard == expected
+
+
+def test_many_are_said_over_several_ticks_in_order() -> None:
+    bench = Bench()
+    bench.limit_ticks(100, least=50)
+    peer = Peer(bench)
+    many = [str(n) for n in range(5 * TOGETHER)]
+    bench.send("a", b"1")
+    peer.line.owed += many
+    assert not peer.line.confirm(peer)
+    said: list[int] = []
+    bench.broker.after_tick = lambda: said.append(len(peer.heard))
+    bench.run()
+    assert max(after - before for before, after in pairwise([0, *said])) == TOGETHER
+    peer.line.owed.append("last")
+    peer.line.confirm(peer)
+    bench.run()
+    assert peer.heard == [*many, "last"]
+
+
+def test_what_waits_for_nothing_goes_over_several_ticks_too() -> None:
+    bench = Bench()
+    bench.limit_ticks(100, least=50)
+    bench.enter()
+    peer = Peer(bench)
+    peer.line.owed += [str(n) for n in range(3 * TOGETHER)]
+    assert peer.line.confirm(peer)
+    assert len(peer.heard) == TOGETHER
+    peer.line.owed.append("behind")
+    assert not peer.line.confirm(peer)
+    bench.run()
+    assert peer.heard == [*[str(n) for n in range(3 * TOGETHER)], "behind"]
+
+
+def test_one_may_count_as_many() -> None:
+    bench = Bench()
+    bench.limit_ticks(100, least=50)
+    bench.enter()
+    heard: list[str] = []
+    line: Confirmations[str] = Confirmations(bench.engine, heard.extend, lambda item: TOGETHER)
+    peer = Peer(bench)
+    peer.line = line
+    line.owed += ["a", "b"]
+    line.confirm(peer)
+    assert heard == ["a"]
+    bench.run()
+    assert heard == ["a", "b"]
+    line.owed += ["c", "d"]
+    bench.enter()
+    line.confirm(peer)
+    assert line.drop() == ["d"]
