@@ -37,6 +37,9 @@ _TOPIC_NS: Final = 5_000
 _MESSAGE_NS: Final = 20
 _PART_NS: Final = 4_000_000
 
+#: After so many messages it is asked whether to look for their queues has used up the tick's budget.
+_ASKED_AFTER: Final = 4
+
 #: How many messages are retained together: each is journaled, and replaces another one.
 RETAINED_TOGETHER: Final = 32
 
@@ -135,7 +138,7 @@ class Publisher:
                 reach = reaches[topic] = producers.reach(self._syntax.to_address(topic))
                 cost += reach * _TOPIC_NS
             cost += reach * _MESSAGE_NS
-            if cost > _PART_NS and at:
+            if at and (cost > _PART_NS or (at % _ASKED_AFTER == 0 and self._engine.ticks.exhausted)):
                 count = at
                 break
         self._engine.ticks.spend(min(cost, _PART_NS) // 1_000)

@@ -1,7 +1,8 @@
-"""Wildcard bindings: routing's rules (Artemis semantics 1.2, 2.3), a naive matcher, and what a match visits."""
+"""Wildcard bindings: routing's rules (Artemis semantics 1.2, 2.3), a naive matcher, and what a match costs."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 
 import pytest
@@ -73,11 +74,11 @@ def test_removing_what_is_not_bound_is_an_error(pattern: str) -> None:
     assert topics.match("a.x") == ["a.*"]
 
 
-def test_removing_drops_the_nodes_that_nothing_needs() -> None:
+def test_removing_drops_all_that_nothing_needs() -> None:
     topics = bound("a.b.c.d", "a.b.*", "#.x", "a.*.#")
     for pattern in ("a.b.c.d", "#.x", "a.*.#", "a.b.*"):
         topics.remove(pattern, pattern)
-    assert [len(frontier) for frontier in topics.walk("a.b")] == [1, 0, 0]
+    assert topics.empty
 
 
 def test_the_words_of_a_pattern_are_limited() -> None:
@@ -96,23 +97,38 @@ def test_another_syntax() -> None:
     assert topics.match("a") == []
 
 
-def visited(topics: Topics[str], address: str) -> int:
-    return sum(len(frontier) for frontier in topics.walk(address))
-
-
-def test_a_match_visits_only_what_may_match() -> None:
+def test_many_patterns_that_differ_in_literal_words() -> None:
     patterns = [f"region{i % 100}.{kind}.site{i // 100}" for i in range(5_000) for kind in ("*", "#")]
-    topics = bound(*patterns)
-    assert len(patterns) == 10_000
+    topics = bound(*patterns, *[f"*.{pattern}" for pattern in patterns])
     assert sorted(topics.match("region7.x.site3")) == ["region7.#.site3", "region7.*.site3"]
-    assert visited(topics, "region7.x.site3") <= 10
-    assert visited(topics, "elsewhere.x.site3") == 1
+    assert sorted(topics.match("x.region7.site3")) == ["*.region7.#.site3"]
+    for pattern in patterns:
+        topics.remove(f"*.{pattern}", f"*.{pattern}")
+    assert topics.match("x.region7.site3") == []
+    topics.add("*.region7.*", "again")
+    assert topics.match("x.region7.site3") == ["again"]
 
 
-def test_repeated_any_words_do_not_multiply_the_paths() -> None:
-    topics = bound(".".join(["#"] * 50))
-    assert topics.match(".".join("a" * 100)) == [".".join(["#"] * 50)]
-    assert visited(topics, ".".join("a" * 100)) <= 101 * 51
+def test_repeated_any_words_may_all_stand_for_none() -> None:
+    topics = bound(".".join(["#"] * 50), ".".join(["#"] * 50 + ["a"]))
+    assert len(topics.match(".".join("a" * 100))) == 2
+    assert len(topics.match("b")) == 1
+
+
+@pytest.mark.parametrize("hard", ["single", "any"])
+def test_patterns_that_nearly_match_cost_little(hard: str) -> None:
+    """One message to an address that a thousand patterns match up to their last word: clients choose both."""
+    topics: Topics[int] = Topics()
+    for n in range(1_000):
+        kind = f"{n:010b}".replace("0", "*." if hard == "single" else "#.").replace("1", "a.")
+        topics.add(kind + "a." * 117 + "z", n)
+    address = ".".join("a" * 128)
+    took = []
+    for _ in range(3):
+        before = time.thread_time_ns()
+        assert topics.match(address) == []
+        took.append(time.thread_time_ns() - before)
+    assert min(took) < 20_000_000, "some milliseconds"
 
 
 def naive(pattern: list[str], words: list[str]) -> bool:
