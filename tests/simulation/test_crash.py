@@ -83,9 +83,15 @@ def test_crash_in_the_middle_of_a_retry(disk: int) -> None:
     assert partly, "the power went while some were done"
 
 
-@pytest.mark.parametrize("retained", [False, True])
-@pytest.mark.parametrize("sticky", [False, True])
-@pytest.mark.parametrize("fault", [Fault.EIO, Fault.ENOSPC])
+@pytest.mark.parametrize(
+    ("fault", "sticky", "retained"),
+    [  # each pair of values
+        (Fault.EIO, False, False),
+        (Fault.EIO, True, True),
+        (Fault.ENOSPC, False, True),
+        (Fault.ENOSPC, True, False),
+    ],
+)
 def test_a_disk_that_fails_at_every_operation(fault: Fault, sticky: bool, retained: bool) -> None:
     fail_at(operations(fault, retained=retained), config(retained=retained), fault, sticky=sticky)
 

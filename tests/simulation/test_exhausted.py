@@ -20,9 +20,15 @@ STRIDE = max(1, 10 // SCALE)
 A_WHILE = 60_000
 
 
-@pytest.mark.parametrize("pages", [False, True])
-@pytest.mark.parametrize("sticky", [False, True])
-@pytest.mark.parametrize("fault", [Fault.EMFILE, Fault.ENOMEM])
+@pytest.mark.parametrize(
+    ("fault", "sticky", "pages"),
+    [  # each pair of values
+        (Fault.EMFILE, False, False),
+        (Fault.EMFILE, True, True),
+        (Fault.ENOMEM, False, True),
+        (Fault.ENOMEM, True, False),
+    ],
+)
 def test_what_is_missing_for_a_while_ends_nothing(fault: Fault, sticky: bool, pages: bool) -> None:
     settings = crashing() if pages else config()
     begun = SimFiles(1)
