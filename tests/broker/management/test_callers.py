@@ -231,7 +231,14 @@ async def test_nobody_calls_without_a_login(broker: TestBroker, client: Client, 
     for headers in ({}, basic("alice", "wrong"), basic("nobody", "s3cret"), basic("alice", ""), basic("", "")):
         answer = await call(client, method, path, headers)
         assert (answer.status, answer.json["code"]) == (401, "not-logged-in")
-    for text in ("Basic", "Basic !", "Basic YWxpY2U=", "Basic " + base64.b64encode(b"\xff:x").decode(), "Digest x"):
+    for text in (
+        "Basic",
+        "Basic !",
+        "Basic YWxpY2U=",
+        "Basic " + base64.b64encode(b"\xff:x").decode(),
+        "Digest x",
+        "Bearer x",
+    ):
         assert (await call(client, method, path, {"Authorization": text})).status == 401
     assert state(broker) == before
 
