@@ -39,8 +39,8 @@ from tests.support.mqtt_client import MqttClient
 from tests.support.mqtt_world import FOR_EVER, Connecting, SimCarrier
 from tests.support.sim_broker import SimBroker
 
-#: A hundred thousand in `make explore` over all fates, some hundred in `make test`.
-EXAMPLES: Final = 25_000 if settings().max_examples >= 2_000 else 100
+#: A hundred thousand in `make explore` over all fates, some two hundred in `make test`.
+EXAMPLES: Final = 25_000 if settings().max_examples >= 2_000 else 50
 
 STOMP_VERSIONS: Final = ("1.0", "1.1", "1.2")
 MQTT_VERSIONS: Final = (4, 5)

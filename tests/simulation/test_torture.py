@@ -8,8 +8,8 @@ from tests.simulation.world import SCALE
 from tests.support.sim_files import SimFile, SimFiles
 from tests.support.torture import SCENES, Wrong, torture
 
-#: Points of the journal in each part, so that the parts can run side by side: 20,000 together.
-PART = 5_000 * SCALE
+#: Points of the journal in each part, so that the parts can run side by side: 8,000 together.
+PART = 2_000 * SCALE
 
 
 @pytest.mark.parametrize("part", range(4))
