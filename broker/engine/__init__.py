@@ -61,7 +61,7 @@ from broker.engine.queues.bodies import (
 )
 from broker.engine.queues.consumer import AckMode, Consumer, LinkTarget
 from broker.engine.queues.diverts import Divert, DivertRouting
-from broker.engine.queues.queue import COUNTED, DeliveryState, Queue
+from broker.engine.queues.queue import COUNTED, LEFT_COUNTERS, DeliveryState, Queue
 from broker.engine.queues.queue_quotas import QueueQuotas
 from broker.engine.queues.room import is_full
 from broker.engine.queues.state import Waiter
@@ -72,7 +72,7 @@ from broker.engine.queues.types.grouped import GroupedBacklog
 from broker.engine.queues.watcher import Watcher
 from broker.engine.recovery.clock_changes import JumpDetectingClock
 from broker.engine.recovery.restore import Fold, Restored
-from store.record import DeadLetterReason
+from store.record import DeadLetterReason, RemovalReason
 
 __all__ = [
     "AT_MOST_MAX",
@@ -81,6 +81,7 @@ __all__ = [
     "GROUPED_BY",
     "IN_FLIGHT_OUTCOMES",
     "KNOWN",
+    "LEFT_COUNTERS",
     "NAME_CHARS_MAX",
     "NEVER_EXPIRES",
     "OUTCOMES",
@@ -133,6 +134,7 @@ __all__ = [
     "Queue",
     "QueueQuotas",
     "Refusal",
+    "RemovalReason",
     "ReplayItem",
     "Replayed",
     "Reserve",

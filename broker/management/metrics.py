@@ -21,34 +21,22 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
-from broker.engine import OUTCOMES, Queue
+from broker.engine import LEFT_COUNTERS, OUTCOMES, Queue
 from broker.engine.model.task import TaskState
 from broker.management.models.links import route_shown
 from broker.management.ports import Broker, Replicated
+from broker.reasons.messages import REMOVALS
 from broker.sessions.links.model import State
 
 #: The label shared by temporary queues, whose names are random, and by queues beyond the limit.
 OTHERS: Final = ""
 
-_QUEUE_COUNTERS: Final = {
-    "delivered": "Deliveries to consumers, with redeliveries.",
-    "acknowledged": "Messages that consumers have acknowledged.",
-    "forwarded": "Messages that links have forwarded to other brokers.",
-    "redelivered": "Deliveries of messages that had been delivered before.",
-    "expired": "Messages that expired.",
-    "dead_lettered": "Messages that were moved to a dead-letter address.",
-    "killed": "Messages that died without a dead-letter address.",
-    "purged": "Messages that an operator removed.",
-    "moved": "Messages that an operator or a rule moved or replayed.",
-    "replaced": "Messages replaced by a newer value of their key (last-value queues).",
-    "evicted": "Messages that a full ring queue dropped for newer ones.",
-    "displaced": "Oldest messages that a full MQTT subscription dropped for newer ones.",
-    "discarded": "Dead letters that a rule removed.",
-}
-_ADDRESS_COUNTERS: Final = {
+#: The counters of messages, and what they count: arrivals, deliveries, and each way out.
+_COUNTERS: Final = {
     "received": "Messages sent to addresses, by clients and by the broker itself.",
-    "unroutable": "Messages that no queue took.",
-    "dropped": "Messages dropped because their address or queue was full.",
+    "delivered": "Deliveries to consumers, with redeliveries.",
+    "redelivered": "Deliveries of messages that had been delivered before.",
+    **{name: REMOVALS[reason].counts for reason, name in LEFT_COUNTERS.items()},
 }
 
 
@@ -98,7 +86,7 @@ class BrokerCollector(Collector):
     def _messages(self) -> Iterator[Metric]:
         engine, statistics = self._broker.engine, self._broker.engine.statistics
         sums, usage = statistics.totals, engine.usage
-        for name, meaning in (_ADDRESS_COUNTERS | _QUEUE_COUNTERS).items():
+        for name, meaning in _COUNTERS.items():
             yield CounterMetricFamily(f"broker_messages_{name}", meaning, value=sums[name])
         refused = statistics.duplicates_refused
         yield CounterMetricFamily("broker_messages_duplicate", "Messages refused as duplicates.", value=refused)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
-from broker.reasons.reason import Text
+from broker.reasons.reason import NOTHING, Text
 from store.counted import counted
 from store.record_types import DeadLetterReason, RemovalReason
 
@@ -60,50 +60,80 @@ DEAD_LETTERS = {
     ),
 }
 
+
+class Removal(NamedTuple):
+    """A removal reason: its meaning for a message, what its metric counts, and what to do; all are sentences."""
+
+    meaning: str
+    counts: str
+    action: str = NOTHING
+
+
 REMOVALS = {
-    RemovalReason.CONSUMED: Text("A consumer acknowledged it."),
-    RemovalReason.EXPIRED: Text(
+    RemovalReason.CONSUMED: Removal("A consumer acknowledged it.", "Messages that consumers have acknowledged."),
+    RemovalReason.EXPIRED: Removal(
         "Its time to live ended; it was moved to the expiry address, if there is one.",
+        "Messages that expired.",
         "If it should not have expired, look for slow or missing consumers.",
     ),
-    RemovalReason.DEAD_LETTERED: Text(
-        "It was moved to its dead-letter address.", "Browse that queue: `_AMQ_DL_REASON` and `_AMQ_DL_TEXT` say why."
+    RemovalReason.DEAD_LETTERED: Removal(
+        "It was moved to its dead-letter address.",
+        "Messages that were moved to a dead-letter address.",
+        "Browse that queue: `_AMQ_DL_REASON` and `_AMQ_DL_TEXT` say why.",
     ),
-    RemovalReason.REPLACED: Text("A newer message with the same key replaced it, on a last-value queue."),
-    RemovalReason.EVICTED: Text(
-        "A full ring queue dropped it for a newer one.", "Raise `ring-size` if too much is lost."
+    RemovalReason.REPLACED: Removal(
+        "A newer message with the same key replaced it, on a last-value queue.",
+        "Messages replaced by a newer value of their key (last-value queues).",
     ),
-    RemovalReason.PURGED: Text(
+    RemovalReason.EVICTED: Removal(
+        "A full ring queue dropped it for a newer one.",
+        "Messages that a full ring queue dropped for newer ones.",
+        "Raise `ring-size` if too much is lost.",
+    ),
+    RemovalReason.PURGED: Removal(
         "An operator removed it, or its queue has `purge-on-no-consumers` and lost its last consumer.",
+        "Messages that an operator removed.",
         "The audit log names the operator; `bartleby journal replay` can bring it back.",
     ),
-    RemovalReason.DROPPED: Text(
+    RemovalReason.DROPPED: Removal(
         "Its address or queue was full, with the policy DROP.",
+        "Messages dropped because their address or queue was full.",
         "Raise `max-size-bytes`, add consumers, or choose the policy PAGE or BLOCK.",
     ),
-    RemovalReason.MOVED: Text("An operator or a rule moved it to another queue, or back to where it came from."),
-    RemovalReason.DELETED: Text(
+    RemovalReason.MOVED: Removal(
+        "An operator or a rule moved it to another queue, or back to where it came from.",
+        "Messages that an operator or a rule moved or replayed.",
+    ),
+    RemovalReason.DELETED: Removal(
         "Its queue was deleted, or an operator had begun to delete it.",
+        "",
         "The log has `queue.deleted`, `queue.auto_deleted` or `config.deleted`; `bartleby journal replay` can bring it "
         "back.",
     ),
-    RemovalReason.UNROUTABLE: Text(
+    RemovalReason.UNROUTABLE: Removal(
         "No queue took it, and its address has no `send-to-dla-on-no-route`.",
+        "Messages that no queue took.",
         "Create a queue for the address, or set `send-to-dla-on-no-route` to keep such messages.",
     ),
-    RemovalReason.KILLED: Text(
+    RemovalReason.KILLED: Removal(
         "It died, and its address has no dead-letter address.",
+        "Messages that died without a dead-letter address.",
         "Set `dead-letter-address` for its address; `bartleby journal replay` can bring it back.",
     ),
-    RemovalReason.DISPLACED: Text(
+    RemovalReason.DISPLACED: Removal(
         'A full MQTT subscription dropped it for a newer one (`queued-messages-drop = "oldest"`).',
+        "Oldest messages that a full MQTT subscription dropped for newer ones.",
         "Raise `queued-messages-max`, or make the client read faster.",
     ),
-    RemovalReason.DISCARDED: Text(
+    RemovalReason.DISCARDED: Removal(
         "It was a dead letter, and one of the `dead-letter-rules` discarded it.",
+        "Dead letters that a rule removed.",
         "The log names the rule (`rule.applied`); `bartleby journal replay` can bring it back.",
     ),
-    RemovalReason.FORWARDED: Text("A link forwarded it, and another Bartleby has stored it."),
+    RemovalReason.FORWARDED: Removal(
+        "A link forwarded it, and another Bartleby has stored it.",
+        "Messages that links have forwarded to other brokers.",
+    ),
 }
 
 #: The words of broker/engine/moves/transfer.py, and those of an import.

@@ -28,7 +28,7 @@ def reasons() -> tuple[Reason, ...]:
     """All reasons, ordered by kind, and within a kind by number or name."""
     return (
         *(Reason(Kind.DEAD_LETTER, each.word, *text, each.value) for each, text in DEAD_LETTERS.items()),
-        *(Reason(Kind.REMOVAL, each.word, *text, each.value) for each, text in REMOVALS.items()),
+        *(Reason(Kind.REMOVAL, each.word, text.meaning, text.action, each.value) for each, text in REMOVALS.items()),
         *(Reason(Kind.STAYS, word, *text) for word, text in STAYS.items()),
         *_refusals(),
         *sorted(_answers(), key=lambda reason: reason.number or 0),

@@ -156,9 +156,8 @@ class Sim:
             assert real.delivering == held
             assert real.message_count == len(queue.copies)
             assert real.stored == (sum(copy.durable for copy in queue.copies.values()) if queue.durable else 0)
-            c = real.counters
-            gone = c.acknowledged + c.forwarded + c.expired + c.dead_lettered + c.killed + c.purged + c.moved
-            assert c.added == gone + real.message_count, f"{name}: {c.added} came and {gone} went"
+            added, gone = real.counters.added, sum(real.left)
+            assert added == gone + real.message_count, f"{name}: {added} came and {gone} went"
         state = self.broker.engine._state
         queued = any(queue.copies for queue in self.model.queues.values())
         empty = not queued and not any(tx.sends for tx in self.model.transactions.values())

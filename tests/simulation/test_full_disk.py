@@ -10,6 +10,7 @@ from broker.engine.delivery.redelivery import CLOSED
 from broker.engine.model.errors import DiskFull
 from broker.engine.model.message import RoutingType
 from broker.engine.model.task import Task, TaskKind, TaskRequest, TaskState, TaskVerb
+from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench, EngineBroker, Taker, fill
 from tests.simulation.world import check_counters, small
 from tests.support.sim_files import SimFiles
@@ -238,7 +239,7 @@ def test_a_consumer_kills_all(segment_bytes: int, free: bool) -> None:
             bench.nack(taker, *taken[at : at + 100], requeue=False)
             lives(bench)
         bench.broker.advance(A_WHILE)
-    dead, left = bench.queue("q").counters.killed, bench.queue("q").message_count
+    dead, left = bench.queue("q").left[RemovalReason.KILLED], bench.queue("q").message_count
     assert dead + left == MANY
     if left:
         assert bench.broker.reported("move.disk_full")

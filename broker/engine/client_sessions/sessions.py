@@ -189,7 +189,6 @@ class StoredSessions:
         for queue, message in consumed:
             arrival.unwatch(self._state, queue, [message])
             queue.backlog.discard(message)
-            queue.counters.acknowledged += 1
             remove(self._state, queue, [message], RemovalReason.CONSUMED)
 
     def in_flight_by_queue(self) -> dict[Queue, list[Message]]:

@@ -463,7 +463,6 @@ def _release_rows(state: State, queue: Queue, chunk: Chunk, late: list[int]) -> 
     assert tail is not None, "it has a chunk"
     state.dirty[queue] = None
     if queue.forgets:
-        queue.counters.purged += len(late)
         upkeep.clear_rows(state, queue, chunk, late, RemovalReason.PURGED)
         return
     if chunk.kept or depage.has_room_for(state, queue, chunk, late):

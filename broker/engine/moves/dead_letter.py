@@ -67,7 +67,6 @@ def send_to_dla(
         if placed is None:
             staying.append(message)
             continue
-        queue.counters.dead_lettered += 1
         note(state, "MESSAGE_DEAD_LETTERED", queue, message, target.name, reason.word, text)
         state.report(
             "message.dead_lettered",
@@ -140,7 +139,6 @@ def kill(
     if message.segment and not has_room(state, queue, need):
         report_no_room(state, message.id, queue=queue.name)
         return False
-    queue.counters.killed += 1
     _record_death(state, queue, message, None, reason=reason, text=text, consumer=consumer)
     note(state, "MESSAGE_DEAD_LETTERED", queue, message, "", reason.word, text)
     state.report(

@@ -72,7 +72,7 @@ def _moved(state: State, queue: Queue, message: Message) -> bool:
     placed = move.place_at(state, target, message, annotations)
     if placed is None:
         return False
-    _count(state, queue, message, target.name)
+    _note(state, queue, message, target.name)
     move.move(state, queue, [placed], RemovalReason.EXPIRED, partial(_record_expiry, state, queue))
     return True
 
@@ -100,7 +100,7 @@ def _end(state: State, queue: Queue, messages: list[Message]) -> list[Message]:
             elif "expiry" not in queue.address.warned:
                 queue.address.warned |= {"expiry"}
                 state.report("message.expired_unkept", queue=queue.name, message=message.id)
-            _count(state, queue, message, "")
+            _note(state, queue, message, "")
             _record_expiry(state, queue, message, None)
         remove(state, queue, list(run), RemovalReason.EXPIRED)
         state.steps.spend(END_COST * len(run))
@@ -114,8 +114,7 @@ def _bytes_needed(message: Message) -> int:
     return needed and needed + EXPIRED_BYTES + len(message.header.address.encode())
 
 
-def _count(state: State, queue: Queue, message: Message, target: str) -> None:
-    queue.counters.expired += 1
+def _note(state: State, queue: Queue, message: Message, target: str) -> None:
     text = _text(state, queue, message)
     dead_letter.note(state, "MESSAGE_EXPIRED", queue, message, target, DeadLetterReason.EXPIRED.word, text)
 

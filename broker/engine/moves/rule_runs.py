@@ -340,7 +340,6 @@ class DeadLetterRules(Watcher):
             staying = transfer.send_back(state, queue, run, step, MoveOptions(annotate=partial(_brought_back, rule)))
         elif rule.action is Action.DISCARD:
             staying = transfer.take_away(state, queue, run, step, RemovalReason.DISCARDED)
-            queue.counters.discarded += step.moved
         else:
             staying = self._move(rule, queue, run, step)
         done = self.done[rule.name]

@@ -484,7 +484,6 @@ def send(state: State, queue: Queue, step: MoveResult, wanted: list[Wanted], opt
             staying.append(message)
         _count(step, refused, target)
     if moving:
-        queue.counters.moved += len(moving)
         move.move(state, queue, moving, RemovalReason.MOVED)
     return staying
 

@@ -120,7 +120,6 @@ class QueueMessages:
             step.moved = len(run)
         else:
             transfer.take_away(self._state, queue, run, step, RemovalReason.PURGED)
-            queue.counters.purged += step.moved
         return step
 
     def dead_letter_queues(self) -> list[Queue]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from operator import attrgetter
 
 from broker.engine.model.errors import NotReadable
 from broker.engine.queues.paging import upkeep
-from broker.engine.queues.queue import COUNTED, Queue
+from broker.engine.queues.queue import LEFT_COUNTERS, Counters, Queue
 from broker.engine.queues.state import State
 
 
@@ -25,11 +26,16 @@ class Statistics:
         dropped         of these, messages dropped because their address or one of their queues was full
         """
         state = self._state
-        counters = [state.retired, *(queue.counters for queue in state.queues.values())]
         routed = state.retired_routed + sum(map(attrgetter("routed"), state.addresses.values()))
-        totals = {name: sum(map(attrgetter(name), counters)) for name in COUNTED}
+        counters = [queue.counters for queue in state.queues.values()]
+        lefts = [queue.left for queue in state.queues.values()]
+        totals = state.retired.copy()
+        for each in fields(Counters):
+            totals[each.name] += sum(map(attrgetter(each.name), counters))
+        for reason, name in LEFT_COUNTERS.items():
+            totals[name] += sum([left[reason] for left in lefts])
         totals["received"] = routed + state.unrouted + state.dropped
-        totals["unroutable"] = state.unrouted
+        totals["unroutable"] += state.unrouted
         totals["dropped"] += state.dropped
         return totals
 

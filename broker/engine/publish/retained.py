@@ -123,10 +123,6 @@ class Retained:
         """Remove a message that is no longer in the index from the queue."""
         arrival.unwatch(self._state, queue, [message])
         queue.backlog.discard(message)
-        if reason is RemovalReason.PURGED:
-            queue.counters.purged += 1
-        else:
-            queue.counters.replaced += 1
         self._settle(message)
         remove(self._state, queue, [message], reason)
 

@@ -259,7 +259,6 @@ def within_limit(state: State, queue: Queue, messages: list[Message], *, full: b
             queue.overflowing = False
         return messages
     left = messages[free:]
-    queue.counters.dropped += len(left)
     if not queue.overflowing:
         queue.overflowing = True
         if paging:

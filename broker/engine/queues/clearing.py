@@ -77,7 +77,6 @@ def _clear_older(state: State, queue: Queue, below: int, most: int) -> int:
         removed += len(run)
     if not found and queue.tail is not None:
         removed = upkeep.clear(state, queue, RemovalReason.PURGED, most, below=below)
-    queue.counters.purged += removed
     return removed
 
 
@@ -91,7 +90,6 @@ def _clear(state: State, queue: Queue, reason: RemovalReason, most: int) -> int:
             depage.set_floors(queue, queue.tail)
     if not queue.paged:
         removed += _clear_waiting(state, queue, reason, most - removed)
-    queue.counters.purged += removed
     return removed
 
 

@@ -29,7 +29,6 @@ def displace(state: State, queue: Queue) -> None:
         scheduled += _scheduled_on_disk(state, queue, left - len(scheduled))
     displaced += scheduled
     if displaced:
-        queue.counters.displaced += len(displaced)
         if not queue.overflowing:
             queue.overflowing = True
             state.report("queue.full.evicting", queue=queue.name, messages=queue.messages_max)

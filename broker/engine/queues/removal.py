@@ -1,8 +1,8 @@
 """Removes messages: by name, once, and recorded in the journal (promise P3).
 
 `remove` is the only place where a message is given up.  The caller has already taken it out of its container (backlog,
-schedule, consumer).  Here the removal is journalled, the segment with the message's record is released, and its memory
-is no longer charged.
+schedule, consumer).  Here the removal is journalled and counted, the segment with the message's record is released, and
+its memory is no longer charged.  (`upkeep.clear_rows` does the same for messages that are only on disk.)
 
 Many messages that no consumer has acknowledged are removed `in_steps`, oldest first: each step asks the journal for
 room before anything changes, and may free a segment for later ones.  Messages without room stay on their queue.
@@ -81,10 +81,11 @@ def removal_bytes(message: Message) -> int:
 def remove(
     state: State, queue: Queue, messages: list[Message], reason: RemovalReason, *, recorded: bool = True
 ) -> None:
-    """Record that these messages have left the queue, and forget them.
+    """Record and count that these messages have left the queue, and forget them.
 
     Not `recorded`: they leave with the queue, whose deletion is the record of that.
     """
+    queue.count_left(reason, len(messages))
     if queue.states:
         for message in messages:
             queue.states.pop(message.id, None)
@@ -146,14 +147,9 @@ def consume(state: State, consumer: Consumer, messages: list[Message]) -> None:
     if queue.non_destructive:
         return
     queue.delivering -= len(messages)
-    if consumer.forwards:
-        queue.counters.forwarded += len(messages)
-        reason = RemovalReason.FORWARDED
-    else:
-        queue.counters.acknowledged += len(messages)
-        reason = RemovalReason.CONSUMED
     if state.tracer is not None:
         state.tracer.acknowledged(queue, messages)
+    reason = RemovalReason.FORWARDED if consumer.forwards else RemovalReason.CONSUMED
     remove(state, queue, messages, RemovalReason.DELETED if queue.deleted else reason)
 
 

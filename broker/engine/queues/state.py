@@ -17,7 +17,7 @@ caught there and passed to `blame`: it costs that connection, and the verb goes 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import InitVar, dataclass, field
@@ -44,7 +44,7 @@ from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.diverts import Diverts
 from broker.engine.queues.duplicates import Duplicates
 from broker.engine.queues.paging.tail import Chunk
-from broker.engine.queues.queue import Counters, Queue
+from broker.engine.queues.queue import Queue
 from broker.engine.queues.queue_quotas import QueueQuotas
 from broker.engine.queues.room import Room, Usage
 from broker.engine.queues.steps import Steps
@@ -214,7 +214,7 @@ class State:
     # Totals since the start, including those of deleted queues and addresses: totals never decrease.
     unrouted: int = 0
     dropped: int = 0
-    retired: Counters = field(default_factory=Counters)
+    retired: Counter[str] = field(default_factory=Counter)  # the counters of deleted queues
     retired_routed: int = 0
 
     def __post_init__(self, cpu: Callable[[int], int]) -> None:

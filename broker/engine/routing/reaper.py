@@ -20,9 +20,19 @@ from broker.engine.queues.address import Address
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
 from broker.engine.routing import registry
+from store.record import RemovalReason
 
 #: Queues, or addresses, that one tick looks at: some 2 ms if all of them are deleted.
 LOOKED_AT_MAX: Final = 256
+
+#: A queue that messages left for one of these reasons has been used.
+_USED: Final = (
+    RemovalReason.CONSUMED,
+    RemovalReason.FORWARDED,
+    RemovalReason.EXPIRED,
+    RemovalReason.KILLED,
+    RemovalReason.DEAD_LETTERED,
+)
 
 
 def scan(state: State) -> Iterator[None]:
@@ -64,9 +74,8 @@ def _queue_eligible(queue: Queue, now: int) -> bool:
     allowed = settings.auto_delete_queues_message_count
     if allowed >= 0 and queue.message_count > allowed:
         return False
-    counters = queue.counters
-    left = counters.acknowledged or counters.forwarded or counters.expired or counters.killed or counters.dead_lettered
-    return bool(queue.used or left) or settings.auto_delete_queues_skip_usage_check
+    used = queue.used or any([queue.left[reason] for reason in _USED])
+    return used or settings.auto_delete_queues_skip_usage_check
 
 
 def _address_eligible(state: State, address: Address) -> bool:

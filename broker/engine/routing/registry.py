@@ -219,7 +219,7 @@ def unbind(state: State, queue: Queue) -> None:
     """Unbind a queue from its address.  Its messages and consumers are left to the caller."""
     address = queue.address
     queue.deleted = True
-    state.retired.add(queue.counters)
+    state.retired.update(queue.counts)
     for watcher in state.watchers:
         watcher.queue_gone(queue)
     del state.queues[queue.name]

@@ -174,7 +174,7 @@ def queue_shown(queue: Queue, *, keeps_dead: bool) -> QueueShown:
         address_paused=queue.address.paused,
         groups=queue.backlog.groups if isinstance(queue.backlog, GroupedBacklog) else 0,
         attributes=attributes_of(queue.attributes),
-        counters=model_of(Counters, queue.counters),
+        counters=Counters(**queue.counts),
         settings=QueueSettings(**{kebab(name): plain(getattr(settings, name)) for name in OF_QUEUES}),
         address_bytes=queue.address.size_bytes,
         address_messages=queue.address.size_messages,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from broker.engine import NEVER_EXPIRES, Client, DeadLetterReason, Ending, Queue
+from broker.engine import NEVER_EXPIRES, Client, DeadLetterReason, Ending, Queue, RemovalReason
 from broker.engine.model.access import unrestricted
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import MessageHeader
@@ -105,8 +105,9 @@ class BridgeRoute:
         if consumer is None:
             self.route.unsettled, self._counted = 0, (0, 0)
             return
-        counters = consumer.queue.counters
-        passed, refused = counters.acknowledged, counters.dead_lettered + counters.killed
+        left = consumer.queue.left
+        passed = left[RemovalReason.CONSUMED]
+        refused = left[RemovalReason.DEAD_LETTERED] + left[RemovalReason.KILLED]
         self.route.passed += max(passed - self._counted[0], 0)
         self.route.refused += max(refused - self._counted[1], 0)
         self.route.unsettled = len(consumer.unacked)

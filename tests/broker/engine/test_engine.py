@@ -14,6 +14,7 @@ from broker.engine.model.names import RETAINED
 from broker.engine.queues.consumer import AckMode
 from broker.engine.routing import registry
 from store.journal import JournalLimits
+from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench, Waiting
 from tests.simulation.world import check_accounts
 
@@ -182,7 +183,7 @@ def test_cumulative_acknowledgements_in_any_order(bench: Bench) -> None:
         bench.ack(taker, messages[at])
         assert len(bench.bodies("a")) == left
     queue = bench.queue("a")
-    assert (queue.delivering, queue.counters.acknowledged) == (0, 6)
+    assert (queue.delivering, queue.left[RemovalReason.CONSUMED]) == (0, 6)
 
 
 @pytest.mark.parametrize("mode", [AckMode.CUMULATIVE, AckMode.INDIVIDUAL])
@@ -216,7 +217,7 @@ def test_everything_that_was_handed_over_at_once(bench: Bench) -> None:
     assert bench.bodies("a") == []
     bench.enter().consumers.acknowledge_all(taker.consumer)
     bench.run()
-    assert bench.queue("a").counters.acknowledged == 2
+    assert bench.queue("a").left[RemovalReason.CONSUMED] == 2
 
 
 # -- declarations ------------------------------------------------------------------------------------------------------

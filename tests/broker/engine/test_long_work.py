@@ -79,16 +79,16 @@ def test_messages_that_die_together_do_so_in_steps_of_about_a_millisecond(verb: 
         consumers.give_back(taker.consumer, last, redelivery.rejected(""))
     else:
         consumers.close(taker.consumer, redelivery.LOST)
-    dead = [bench.queue("a").counters.dead_lettered]
+    dead = [bench.queue("a").left[RemovalReason.DEAD_LETTERED]]
     while bench.queue("a").leaving:
         bench.engine.ticks.end()
         bench.broker.write()  # while much waits for the disk, work waits too
         bench.engine.ticks.begin()
-        dead.append(bench.queue("a").counters.dead_lettered)
+        dead.append(bench.queue("a").left[RemovalReason.DEAD_LETTERED])
     most = max([after - before for before, after in pairwise(dead)])
     assert (BUDGET - STEP) // MOVE_COST <= most <= (BUDGET + STEP) // MOVE_COST
     bench.run()
-    assert bench.queue("a").counters.dead_lettered == 1_000
+    assert bench.queue("a").left[RemovalReason.DEAD_LETTERED] == 1_000
     bench.check()
 
 

@@ -15,6 +15,7 @@ from broker.engine.queues.consumer import AckMode
 from broker.log_events import EVENTS
 from broker.sessions.links.links import Links
 from broker.sessions.links.model import Kind, LinkSettings, RouteSettings
+from store.record import RemovalReason
 from tests.broker.management.harness import NOW, Client, Inbox, TestBroker
 from tests.broker.management.linked import Session, linked
 
@@ -204,7 +205,7 @@ async def test_doubt_is_resolved(
     assert (answer.json["messages"], answer.json["discarded"]) == (2, discard)
     assert [each["state"] for each in answer.json["link"]["routes"]] == ["running", "running"]
     assert [message.body for message in broker.held("orders.out")] == left
-    assert broker.queue("orders.out").counters.purged == 3 - len(left)
+    assert broker.queue("orders.out").left[RemovalReason.PURGED] == 3 - len(left)
     [deed] = broker.reported("link.operated")
     assert (deed["route"], deed["messages"]) == ("orders", 2)
     assert deed["verb"] == ("discard" if discard else "resend")

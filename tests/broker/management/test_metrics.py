@@ -31,8 +31,7 @@ async def test_every_promised_name_is_there(broker: TestBroker, client: Client) 
     Session(broker).lose("connection refused")
     names = {name for name, _ in await scrape(client)}
     messages = "received delivered acknowledged redelivered expired dead_lettered unroutable dropped killed purged"
-    messages += " replaced evicted displaced forwarded"
-    messages += " moved discarded"
+    messages += " replaced evicted displaced forwarded moved discarded"
     promised = {f"broker_messages_{name}_total" for name in messages.split()}
     promised |= {
         "broker_connections",

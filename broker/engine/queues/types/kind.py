@@ -190,17 +190,14 @@ class Kind:
 
     def _replaced(self, state: State, messages: list[Message]) -> None:
         if messages:
-            self._queue.counters.replaced += len(messages)
             remove(state, self._queue, messages, RemovalReason.REPLACED)
 
     def _evict(self, state: State, messages: list[Message]) -> None:
         if messages:
-            self._queue.counters.evicted += len(messages)
             remove(state, self._queue, messages, RemovalReason.EVICTED)
 
     def purge(self, state: State, messages: list[Message]) -> None:
         """Remove messages, taken out of their container, that the queue does not keep without consumers."""
-        self._queue.counters.purged += len(messages)
         remove(state, self._queue, messages, RemovalReason.PURGED)
 
     def clock_jumped(self, by_ms: int) -> None:

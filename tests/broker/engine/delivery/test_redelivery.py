@@ -145,7 +145,7 @@ def test_as_many_attempts_as_the_settings_say(attempts: int) -> None:
         bench.nack(taker, message)
     assert taker.take() == []
     assert bench.bodies("DLQ") == [b"1"]
-    assert bench.queue("a").counters.dead_lettered == 1
+    assert bench.queue("a").left[RemovalReason.DEAD_LETTERED] == 1
 
 
 @pytest.mark.parametrize("attempts", [0, -1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker.engine.moves.move import HOPS_MAX
 from broker.engine.moves.transfer import MessageRange
+from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench, notes
 
 A = {"match": "a", "expiry-address": "b", "expiry-delay": 0}
@@ -12,7 +13,7 @@ B = {"match": "b", "expiry-address": "a", "expiry-delay": 0}
 
 def expired(bench: Bench) -> int:
     """How often messages expired."""
-    return sum(queue.counters.expired for queue in bench.engine.queues.values())
+    return sum(queue.left[RemovalReason.EXPIRED] for queue in bench.engine.queues.values())
 
 
 def start(*settings: dict[str, object]) -> Bench:

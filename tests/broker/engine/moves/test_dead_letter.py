@@ -141,7 +141,7 @@ def test_without_a_dead_letter_address_it_is_killed_by_name() -> None:
     assert bench.bodies("a") == bench.bodies("DLQ") == []
     (told,) = bench.broker.reported("message.killed")
     assert (told["queue"], told["reason"], told["attempts"]) == ("a", "max-deliveries", 1)
-    assert bench.queue("a").counters.killed == 1
+    assert bench.queue("a").left[RemovalReason.KILLED] == 1
     assert reasons(check_accounts(bench.broker)["a"]) == {RemovalReason.KILLED: 1}
     (death,) = [r for r in journal_records(bench.broker) if isinstance(r, decode.DeadLettered)]
     assert death.new_id == 0
@@ -218,7 +218,7 @@ def test_at_most_so_many_expire_in_one_tick_and_the_rest_in_the_next() -> None:
     bench.broker.advance(10)
     assert bench.bodies("a") == []
     assert len(bench.bodies("ExpiryQueue")) == 5000
-    assert bench.queue("a").counters.expired == 5000
+    assert bench.queue("a").left[RemovalReason.EXPIRED] == 5000
 
 
 def test_expired_in_the_middle_of_the_line(bench: Bench) -> None:

@@ -128,7 +128,7 @@ def test_what_is_discarded_leaves_by_name() -> None:
     assert b.bodies("DLQ") == [b"x", b"y"]
     b.broker.advance(1)
     assert b.bodies("DLQ") == []
-    assert b.queue("DLQ").counters.discarded == 2
+    assert b.queue("DLQ").left[RemovalReason.DISCARDED] == 2
     assert reasons(check_accounts(b.broker)["DLQ"]) == {RemovalReason.DISCARDED: 2}
     ((applied),) = b.broker.reported("rule.applied")
     assert (applied["rule"], applied["action"], applied["queue"], applied["messages"]) == (

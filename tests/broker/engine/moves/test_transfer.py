@@ -50,7 +50,7 @@ def test_a_dead_letter_goes_back_as_if_it_were_new() -> None:
     assert (header.timestamp, header.user, header.origin) == (message.header.timestamp, "u", "o")
     assert header.expiration == 0, "its time to live was measured from the first sending"
     check_counters(bench.broker)
-    assert bench.queue("DLQ").counters.moved == 1
+    assert bench.queue("DLQ").left[RemovalReason.MOVED] == 1
     assert reasons(check_accounts(bench.broker)["DLQ"]) == {RemovalReason.MOVED: 1}
 
 
@@ -476,6 +476,6 @@ def test_what_is_removed_leaves_by_name_and_stays_away(bench: Bench) -> None:
     bench.run()
     assert (step.moved, step.complete) == (3, True)
     assert taker.taken == [first], "what a consumer holds is not looked at"
-    counters = bench.queue("a").counters
-    assert (counters.added, counters.purged) == (4, 3)
+    queue = bench.queue("a")
+    assert (queue.counters.added, queue.left[RemovalReason.PURGED]) == (4, 3)
     assert bench.restart().bodies("a") == [b"1"]

@@ -90,7 +90,7 @@ def test_a_remote_queue_without_a_dead_letter_address() -> None:
     queue = bench.queue("out")
     assert (bench.engine.messages.may_die(queue, first), bench.engine.messages.may_die(queue, mine)) == (True, False)
     bench.nack(taker, mine)
-    assert queue.counters.killed == 1
+    assert queue.left[RemovalReason.KILLED] == 1
 
 
 def test_what_may_die() -> None:

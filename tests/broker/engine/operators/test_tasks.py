@@ -213,6 +213,7 @@ def test_a_queue_is_deleted_with_its_messages(limit: int) -> None:
     task = done(bench, DELETE, "a")
     assert (task.state, task.progress.moved, "a" in bench.engine.queues) == (TaskState.COMPLETED, 10, False)
     assert deleted(bench, "a") == {RemovalReason.DELETED: 10}, "however many steps it takes"
+    assert bench.engine.statistics.totals["purged"] == 0, "as the journal says"
     assert bench.broker.reported("queue.deleted") == [{"queue": "a", "messages": 10, "user": "ada"}]
 
 
@@ -233,6 +234,7 @@ def test_a_deletion_that_is_cancelled_leaves_the_queue_with_what_is_left() -> No
     bench.run()
     assert (task.progress.moved, len(bench.bodies("a"))) == (3, 7)
     assert reasons(check_accounts(bench.broker)["a"]) == {RemovalReason.DELETED: 3}
+    assert (bench.queue("a").left[RemovalReason.DELETED], bench.queue("a").counts["purged"]) == (3, 0)
     check_counters(bench.broker)
 
 

@@ -11,9 +11,10 @@ import pytest
 from broker.engine.filter import compile_filter
 from broker.engine.model.message import Message, MessageHeader
 from broker.engine.queues.consumer import AckMode, Consumer
-from broker.engine.queues.queue import COUNTED, SCHEDULED_GONE_MAX, Counters, DeliveryState, Queue
+from broker.engine.queues.queue import SCHEDULED_GONE_MAX, DeliveryState, Queue
 from broker.engine.queues.steps import Steps
 from broker.sessions.stomp.format import StompFormat
+from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Taker
 from tests.broker.engine.queues.parts import ids, message, queue
 
@@ -93,13 +94,17 @@ def test_delivery_counts() -> None:
     assert (made.delivery_count(5), made.delivery_count(6)) == (3, 0)
 
 
-def test_counters_add_up() -> None:
-    one, other = Counters(), Counters()
-    for at, name in enumerate(COUNTED):
-        setattr(one, name, at)
-        setattr(other, name, 100)
-    one.add(other)
-    assert [getattr(one, name) for name in COUNTED] == [100 + at for at in range(len(COUNTED))]
+def test_each_way_out_is_counted_on_its_own_queue() -> None:
+    made, other = queue(), queue()
+    made.counters.added = 200
+    for reason in RemovalReason:
+        made.count_left(reason, reason)
+        made.count_left(reason, 10)
+    assert made.left == [0, *[10 + reason for reason in RemovalReason]]
+    assert made.counts["added"] == 200
+    assert made.counts["acknowledged"] == 10 + RemovalReason.CONSUMED
+    assert made.counts["evicted"] == 10 + RemovalReason.EVICTED
+    assert set(other.counts.values()) == {0}
 
 
 class Watched(dict[int, tuple[int, Message]]):

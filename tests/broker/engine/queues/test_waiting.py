@@ -10,6 +10,7 @@ from broker.engine.model.message import RoutingType
 from broker.engine.queues.consumer import AckMode
 from broker.engine.queues.paging.depage import RETRY_MS
 from broker.engine.routing import alter, registry
+from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench, Producing, Taker
 from tests.simulation.world import check_counters
 from tests.support.sim_files import refusing
@@ -50,12 +51,11 @@ def test_beyond_the_limit_new_ones_or_the_oldest_leave(drop_oldest: bool, way: s
     sent(bench, b"1", b"2", durable=durable)
     sent(bench, b"3", durable=durable)
     assert bench.bodies("q") == [b"1", b"2", b"3"]
-    counters = bench.queue("q").counters
-    assert getattr(counters, way) == 0
+    assert bench.queue("q").counts[way] == 0
     sent(bench, b"4", b"5", durable=durable)
     assert bench.bodies("q") == ([b"3", b"4", b"5"] if drop_oldest else [b"1", b"2", b"3"])
     assert bench.bodies("other") == [b"1", b"2", b"3", b"4", b"5"]
-    assert getattr(counters, way) == 2
+    assert bench.queue("q").counts[way] == 2
     check(bench)
     if durable:
         assert bench.left("q") == {way: 2}
@@ -90,7 +90,7 @@ def test_what_a_consumer_has_or_could_take_does_not_count() -> None:
     bench.engine.consumers.grant(taker.consumer, 2)
     bench.run()
     sent(bench, b"6")
-    assert bench.queue("q").counters.dropped == 2
+    assert bench.queue("q").left[RemovalReason.DROPPED] == 2
     check(bench)
 
 
@@ -117,7 +117,7 @@ def test_expirations_of_those_that_left_are_forgotten() -> None:
         sent(bench, body, expiration=bench.broker.now + 60_000)
     assert bench.queue("q").expiring == 1
     bench.broker.advance(120_000)
-    assert bench.queue("q").counters.expired == 1
+    assert bench.queue("q").left[RemovalReason.EXPIRED] == 1
     check(bench)
 
 
@@ -184,10 +184,10 @@ def test_what_waits_beyond_memory_is_paged_and_counts(durable: bool) -> None:
     for body in numbers(1, 5):
         sent(bench, body)
     queue = bench.queue("q")
-    assert (queue.ready, queue.paged, queue.counters.dropped) == (2, 3, 0)
+    assert (queue.ready, queue.paged, queue.left[RemovalReason.DROPPED]) == (2, 3, 0)
     sent(bench, *numbers(6, 9))
     assert bench.bodies("q") == numbers(1, 6)
-    assert (queue.ready, queue.paged, queue.counters.dropped) == (2, 4, 3)
+    assert (queue.ready, queue.paged, queue.left[RemovalReason.DROPPED]) == (2, 4, 3)
     assert [told["queue"] for told in bench.broker.reported("queue.full.dropping")] == ["q"]
     assert bench.engine.usage.messages == 2
     check(bench)
@@ -213,7 +213,7 @@ def test_the_oldest_leave_wherever_they_are(durable: bool) -> None:
         sent(bench, body)
         assert bench.engine.usage.messages <= 4
     assert bench.bodies("q") == numbers(15, 20)
-    assert bench.queue("q").counters.displaced == 14
+    assert bench.queue("q").left[RemovalReason.DISPLACED] == 14
     assert [told["queue"] for told in bench.broker.reported("queue.full.evicting")] == ["q"]
     check(bench)
     assert bench.take("t::q", MULTICAST).take() == numbers(15, 20)
@@ -242,7 +242,7 @@ def test_what_is_not_durable_does_not_wait_on_disk() -> None:
     sent(bench, b"5", durable=False)
     assert bench.bodies("q") == [b"1", b"2", b"durable"]
     queue = bench.queue("q")
-    assert (queue.paged, queue.counters.dropped) == (1, 3)
+    assert (queue.paged, queue.left[RemovalReason.DROPPED]) == (1, 3)
     assert [told["queue"] for told in bench.broker.reported("queue.full.memory")] == ["q"]
     check(bench)
 

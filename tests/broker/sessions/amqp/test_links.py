@@ -131,8 +131,8 @@ def test_a_link_that_receives_gets_a_link_id_and_a_hop_with_each_message(broker:
         assert delivery.payload.startswith(delivery.message.section(0x70) + b"\x00\x53\x72")
     assert found[2].message.message_annotations["x-opt-mine"] == 1
     link.settle(*found)
-    counters = broker.engine.queue("a").counters
-    assert (counters.forwarded, counters.acknowledged) == (3, 0)
+    left = broker.engine.queue("a").left
+    assert (left[RemovalReason.FORWARDED], left[RemovalReason.CONSUMED]) == (3, 0)
     assert reasons(check_accounts(broker)["a"]) == {RemovalReason.FORWARDED: 3}
 
 
@@ -143,7 +143,7 @@ def test_what_a_link_gets_settled_is_consumed(broker: SimBroker) -> None:
     link = AmqpSim(broker)
     link.receiver("a", snd_settle_mode=1, **LINKED)
     assert link.bodies() == ["x"]
-    assert broker.engine.queue("a").counters.acknowledged == 1
+    assert broker.engine.queue("a").left[RemovalReason.CONSUMED] == 1
 
 
 def test_selectors_ask_for_hops(broker: SimBroker) -> None:

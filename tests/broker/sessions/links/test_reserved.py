@@ -13,6 +13,7 @@ from broker.sessions.links.model import State
 from protocols.amqp.errors import INVALID_FIELD
 from protocols.amqp.performatives import Accepted, Header
 from protocols.amqp.types import Described
+from store.record import RemovalReason
 from tests.broker.sessions import large
 from tests.broker.sessions.amqp.harness import SELECTOR
 from tests.broker.sessions.links.pairs import bodies, pair, send
@@ -102,8 +103,8 @@ def test_what_has_arrived_is_given_to_nobody_else() -> None:
     links.mend(60_000)
     assert bodies(a, "invoices.in") == ["1", "2", "3"]
     assert (held(b, "invoices"), reader.bodies(), kept(b)) == ([], [], [])
-    counters = b.engine.queue("invoices").counters
-    assert (counters.forwarded, counters.acknowledged) == (3, 1)
+    left = b.engine.queue("invoices").left
+    assert (left[RemovalReason.FORWARDED], left[RemovalReason.CONSUMED]) == (3, 1)
 
 
 def test_what_has_not_arrived_comes_when_the_link_is_back() -> None:
@@ -284,7 +285,7 @@ def test_what_expires_while_it_is_kept_expires_when_it_is_given_back() -> None:
     assert len(held(b, "invoices")) == 1
     b.advance(30_001)
     assert (reader.bodies(), held(b, "invoices")) == ([], [])
-    assert b.engine.queue("invoices").counters.expired == 1
+    assert b.engine.queue("invoices").left[RemovalReason.EXPIRED] == 1
 
 
 def test_a_queue_that_is_deleted_takes_it_along() -> None:

@@ -23,6 +23,7 @@ from protocols.mqtt.properties import (
     USER_PROPERTY,
     Property,
 )
+from store.record import RemovalReason
 from tests.broker.sessions.mqtt.harness import carrier, dead_letters, dead_letters_or_none, queues, with_mqtt
 from tests.simulation.world import counts
 from tests.support.interpreted import interpreted
@@ -321,7 +322,7 @@ def test_a_refused_message_without_a_dead_letter_address_is_gone(qos: int, packe
     client.ack(packet, message.packet_id, reason=0x80)
     assert client.take() == []
     queue = queues(sim)["c.a"]
-    assert (queue.message_count, queue.counters.killed) == (0, 1)
+    assert (queue.message_count, queue.left[RemovalReason.KILLED]) == (0, 1)
 
 
 @REFUSALS

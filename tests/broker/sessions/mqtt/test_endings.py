@@ -16,6 +16,7 @@ from broker.engine import IN_FLIGHT_OUTCOMES, Ending, SubscriptionKind
 from broker.engine.model.permissions import Permission
 from protocols.mqtt.codes import PacketType
 from protocols.mqtt.properties import RECEIVE_MAXIMUM
+from store.record import RemovalReason
 from tests.broker.security.verbs import permissions, restrict
 from tests.support.bodies import body_of
 from tests.support.mqtt_client import MqttClient, greeting, publishes
@@ -89,7 +90,7 @@ def places(sim: SimWorld) -> list[str]:
     found = dict.fromkeys(BODIES, "gone")
     for queue in sim.broker.engine.queues.values():
         if queue.address.name.startswith("x."):
-            if queue.counters.acknowledged:
+            if queue.left[RemovalReason.CONSUMED]:
                 found[BODIES[TOPICS.index(queue.address.name.replace(".", "/"))]] = "consumed"
             for message, where in sim.broker.engine.messages.browse(queue):
                 found[body_of(message)] = "ready" if where == "ready" else "stays"

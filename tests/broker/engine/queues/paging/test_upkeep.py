@@ -17,7 +17,7 @@ from broker.engine.queues.paging import upkeep
 from broker.engine.queues.paging.admit import SCRATCH_RETRY_MS
 from broker.engine.queues.paging.depage import READ_COST, RETRY_MS
 from broker.engine.routing import alter
-from store.record import EXPIRED_BYTES
+from store.record import EXPIRED_BYTES, RemovalReason
 from store.segment import segment_name
 from tests.broker.engine.engine_harness import Bench, Producing, fill
 from tests.broker.engine.queues.paging.backlogs import PAGING, bodies, consumed, filled, paging, settled
@@ -49,7 +49,7 @@ def test_paged_messages_expire_when_their_time_comes(durable: bool) -> None:
     assert bench.bodies("q") == bodies(2, 5, 8)
     assert sorted(bench.bodies("ExpiryQueue")) == bodies(0, 1, 3, 4, 6, 7, 9)
     bench.broker.advance(100)
-    assert bench.queue("q").counters.expired == 10
+    assert bench.queue("q").left[RemovalReason.EXPIRED] == 10
     assert len(bench.engine._state.paged_expiries) == 0
     bench.purge("ExpiryQueue")
     settled(bench)
@@ -87,7 +87,7 @@ def test_paged_messages_expire_as_far_as_the_budget_goes() -> None:
     state = bench.enter()._state
     state.steps.left = 0
     assert expiry.expire_paged(state) is True, "there may be more"
-    assert bench.queue("q").counters.expired == 0
+    assert bench.queue("q").left[RemovalReason.EXPIRED] == 0
     chunks = list((bench.queue("q").tail or pytest.fail("it has a tail")).chunks())
     paged = bench.queue("q").paged
     with pytest.MonkeyPatch.context() as patch:
@@ -152,7 +152,7 @@ def test_room_for_a_paged_message_that_expires_is_about_what_is_written(size: in
         writing = SimFile.write_at
         patch.setattr(SimFile, "write_at", write)
         bench.broker.advance(100)
-    assert queue.counters.expired == 1
+    assert queue.left[RemovalReason.EXPIRED] == 1
     assert EXPIRED_BYTES < needed < written + 200
     assert written - needed < 700, "what a copy says of its death, whatever its size"
 

@@ -8,6 +8,7 @@ from broker.engine.delivery import redelivery
 from broker.engine.delivery.redelivery import CLOSED
 from broker.engine.model.errors import AlreadyInUse, NoQueue, TooManyConsumers
 from broker.engine.routing import alter, registry
+from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench
 from tests.broker.engine.queues.types.queues import MULTICAST, put
 
@@ -109,7 +110,7 @@ def test_a_queue_that_keeps_nothing_without_consumers(bench: Bench) -> None:
     assert bench.bodies("q") == []
     put(bench, "q", b"too late")
     assert queue.address.unrouted == 2
-    assert queue.counters.purged == 6
+    assert queue.left[RemovalReason.PURGED] == 6
     assert bench.left("q") == {"purged": 6}
     assert bench.take("q").take() == []
 

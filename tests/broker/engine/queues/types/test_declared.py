@@ -7,6 +7,7 @@ from broker.config.addresses import AddressSection, Queue
 from broker.daemon.wiring import declare, settings_table
 from broker.engine.delivery.redelivery import CLOSED
 from broker.engine.routing import registry
+from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench
 from tests.broker.engine.queues.types.queues import put
 from tests.simulation.world import small
@@ -97,7 +98,7 @@ def test_a_queue_that_begins_to_purge_is_purged_when_it_has_no_consumers() -> No
     reload(bench, configured())
     put(bench, "q", b"3")
     reload(bench, configured(ring_size=7, purge_on_no_consumers=True))
-    assert (bench.bodies("q"), bench.queue("q").counters.purged) == ([], 3)
+    assert (bench.bodies("q"), bench.queue("q").left[RemovalReason.PURGED]) == ([], 3)
     assert bench.restart().bodies("q") == []
     bench = started(configured())
     put(bench, "q", b"3")

@@ -10,6 +10,7 @@ from broker.engine.delivery import redelivery
 from broker.engine.model.errors import AlreadyInUse
 from broker.engine.moves.transfer import MessageRange
 from broker.engine.queues.consumer import AckMode
+from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench, Taker
 from tests.broker.engine.queues.types.queues import grouped, put, without_scans
 
@@ -50,7 +51,7 @@ def test_what_consumers_say_changes_nothing(ack_mode: AckMode) -> None:
     bench.roll_back(tx)
     bench.close(taker, redelivery.LOST)
     assert len(bench.bodies("q")) == 6
-    assert queue.counters.acknowledged == 0
+    assert queue.left[RemovalReason.CONSUMED] == 0
     assert bench.left("q") == {}
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from broker.engine.delivery.dispatch import RUN_MESSAGES_MAX
 from broker.engine.delivery.redelivery import CLOSED
+from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench
 from tests.broker.engine.queues.types.queues import put
 
@@ -142,7 +143,7 @@ def test_with_selectors_and_many_messages() -> None:
     put(bench, "q", b"high", priority=9, durable=False)
     assert taker.take() == [b"high"]
     assert queue.ready == 100
-    assert queue.counters.evicted == count - 100
+    assert queue.left[RemovalReason.EVICTED] == count - 100
 
 
 def test_expiring_messages_are_evicted_without_trace(bench: Bench) -> None:
