@@ -4,7 +4,8 @@ Rising precedence: OR; AND; `=` `<>` IS [NOT] NULL; `<` `<=` `>` `>=` [NOT] LIKE
 unary `+`, `-` and NOT. NOT binds tightest: `NOT color = 'red'` is `(NOT color) = 'red'`, which is never true.
 
 The parser is LALR: one pass, no recursion, so that no text can exhaust the stack. It makes each part's function as it
-goes, and measures it, so that no function that recurses too deep is ever called. Its lexer reads names and keywords as
+goes, and measures it: an expression is refused where it exceeds a limit, so that no function that recurses too deep is
+ever called, and nobody waits for the rest. Its lexer reads names and keywords as
 one token and distinguishes them afterwards, so that `INVOICE` is not read as `IN VOICE`. The two readings of `a-b`
 (hyphenated_props:) differ only in the token for names.
 """
@@ -29,8 +30,8 @@ from broker.engine.model.pattern import Token as PatternToken
 
 _GRAMMAR: Final = r"""
 start: any_of
-?any_of: all_of | all_of (_OR all_of)+
-?all_of: equality | equality (_AND equality)+
+?any_of: all_of | any_of _OR all_of                    -> either
+?all_of: equality | all_of _AND equality               -> both
 ?equality: comparison
     | equality "=" comparison                          -> equal
     | equality "<>" comparison                         -> not_equal
@@ -103,6 +104,13 @@ class Expression:
     nodes: int
     evaluate: Evaluate
 
+    def __post_init__(self) -> None:
+        """Raises _Fault if it is too large."""
+        if self.depth > DEPTH_MAX:
+            raise _Fault(self.position, f"nested more than {DEPTH_MAX} levels deep")
+        if self.nodes > NODES_MAX:
+            raise _Fault(self.position, f"more than {NODES_MAX} operators, names and constants")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constant(Expression):
@@ -119,6 +127,14 @@ class Truth(Expression):
     """An expression that is true, false or unknown: the operands of AND, OR and NOT, and a whole filter."""
 
     evaluate: Judge
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chain(Truth):
+    """Operands of one OR (`deciding` is True) or of one AND, as far as they were read."""
+
+    deciding: bool
+    judges: list[Judge]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -220,9 +236,14 @@ def _not(part: Truth) -> Truth:
     return Truth(*_measure(part), compile.negation(part.evaluate))
 
 
-def _chain(deciding: bool, parts: tuple[Expression, ...]) -> Truth:
+def _chain(deciding: bool, left: Expression, right: Expression) -> Chain:
     """AND or OR. A chain is one node, so that a long chain is not a deep one."""
-    return Truth(*_measure(*parts), compile.first_of(deciding, [_truth(part).evaluate for part in parts]))
+    first, last = _truth(left), _truth(right)
+    if isinstance(first, Chain) and first.deciding is deciding:
+        first.judges.append(last.evaluate)
+        return replace(first, depth=max(first.depth, last.depth + 1), nodes=first.nodes + last.nodes)
+    judges = [first.evaluate, last.evaluate]
+    return Chain(*_measure(first, last), compile.first_of(deciding, judges), deciding, judges)
 
 
 @v_args(inline=True)
@@ -236,11 +257,11 @@ class _Builder(Transformer[Token, Expression]):
     def start(self, part: Expression) -> Truth:
         return _truth(part)
 
-    def any_of(self, *parts: Expression) -> Truth:
-        return _chain(True, parts)
+    def either(self, left: Expression, right: Expression) -> Truth:
+        return _chain(True, left, right)
 
-    def all_of(self, *parts: Expression) -> Truth:
-        return _chain(False, parts)
+    def both(self, left: Expression, right: Expression) -> Truth:
+        return _chain(False, left, right)
 
     def equal(self, left: Expression, right: Expression) -> Truth:
         if isinstance(_comparable(left), TruthConstant) and isinstance(right, Constant):
@@ -393,19 +414,14 @@ def _parsed(text: str, hyphenated: bool, convert: bool) -> Truth:
         raise _unexpected(fault, text) from None
 
 
-def parse(text: str, start: int, *, hyphenated: bool, convert: bool) -> Judge:
-    """The expression that begins at `start` of `text`, as a function of a message's properties.
+def parse(text: str, start: int, *, hyphenated: bool, convert: bool) -> Truth:
+    """The expression that begins at `start` of `text`.
 
     Raises InvalidFilter: syntax, unsupported, or over a limit.
     """
     if len(text) > TEXT_CHARS_MAX:
         raise InvalidFilter(text, TEXT_CHARS_MAX, f"longer than {TEXT_CHARS_MAX} characters")
     try:
-        parsed = _parsed(text[start:], hyphenated, convert)
+        return _parsed(text[start:], hyphenated, convert)
     except _Fault as fault:
         raise InvalidFilter(text, start + fault.position, fault.reason) from None
-    if parsed.depth > DEPTH_MAX:
-        raise InvalidFilter(text, start, f"nested more than {DEPTH_MAX} levels deep")
-    if parsed.nodes > NODES_MAX:
-        raise InvalidFilter(text, start, f"more than {NODES_MAX} operators, names and constants")
-    return parsed.evaluate

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from lark.lexer import BasicLexer, Token
 
 from broker.engine.filter import Filter, InvalidFilter, compile_filter, grammar
 from broker.engine.filter.filter import _compiled
 from broker.engine.filter.limits import (
     CACHE_FILTERS_MAX,
     DEPTH_MAX,
+    NODES_MAX,
     NODES_PER_SEARCH,
     NUMBER_CHARS_MAX,
     TEXT_CHARS_MAX,
@@ -56,6 +60,29 @@ def test_depth_of_signs(sign: str) -> None:
 def test_nesting_far_beyond_the_limit_is_refused_as_calmly() -> None:
     with pytest.raises(InvalidFilter, match="levels deep"):
         compile_filter("(" * 2000 + "a" + ")" * 2000)
+
+
+@pytest.mark.parametrize(
+    ("text", "why", "read"),
+    [
+        ("+".join(["1"] * 2040) + " = 1", "levels deep", 2 * DEPTH_MAX),
+        ("(" * 2000 + "a" + ")" * 2000, "levels deep", 2000 + DEPTH_MAX),
+        (" OR ".join(["a=1"] * 580), "operators, names and constants", 4 * (NODES_MAX // 3)),
+    ],
+)
+def test_nothing_is_read_beyond_the_limit(monkeypatch: pytest.MonkeyPatch, text: str, why: str, read: int) -> None:
+    tokens = 0
+    lex = BasicLexer.next_token
+
+    def counted(*args: Any) -> Token:
+        nonlocal tokens
+        tokens += 1
+        return lex(*args)
+
+    monkeypatch.setattr(BasicLexer, "next_token", counted)
+    with pytest.raises(InvalidFilter, match=why):
+        compile_filter(text)
+    assert tokens <= read + 4
 
 
 def test_a_long_chain_is_not_a_deep_one() -> None:
