@@ -19,6 +19,7 @@ from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench, Taker, Waiting
 from tests.simulation.world import accounts, check_counters, journal_directory, reasons
 from tests.support.bodies import body_of
+from tests.support.interpreted import interpreted
 
 
 class Connection:
@@ -353,6 +354,7 @@ def test_after_a_crash_nothing_of_a_deleted_queue_is_there(bench: Bench) -> None
     again.check()
 
 
+@interpreted
 @pytest.mark.usefixtures("small_steps")
 def test_a_step_that_fails_ends_the_process(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its deliveries are nobody's, and the queue would wait for them for ever."""

@@ -11,6 +11,7 @@ from protocols.amqp.events import Dispositions
 from protocols.amqp.performatives import RECEIVER, Accepted, DeliveryState, Modified, Received, Released, Source, Target
 from tests.simulation.world import held, small
 from tests.support.amqp_client import AmqpSim, message
+from tests.support.interpreted import interpreted
 from tests.support.sim_broker import SimBroker
 
 LINKS = 200
@@ -77,6 +78,7 @@ def test_a_client_that_leaves_at_once_has_everything_done_that_it_sent_before(br
     assert broker.reported("connection.failed") == []
 
 
+@interpreted
 @pytest.mark.parametrize(("state", "left"), [(Accepted(), 0), (Released(), MESSAGES)])
 def test_a_disposition_of_many_messages_is_applied_in_parts(broker: SimBroker, state: DeliveryState, left: int) -> None:
     client = AmqpSim(broker)
