@@ -146,6 +146,14 @@ def test_a_queue_of_its_full_name_decides_for_itself_alone() -> None:
     assert not reads("b.x", "q"), "it is another address"
 
 
+def test_naming_a_queue_of_a_wildcard_address_reads_no_more_than_the_address() -> None:
+    """The queue has messages of all addresses that match, also those that its reader may not read."""
+    rights = table(**{"a.#": True, "a.secret": False}).rights("", "")
+    assert rights.grants_reading(ROLES, CONSUME, "a.b", "q")
+    assert not rights.grants_reading(ROLES, CONSUME, "a.*", "q")
+    assert not rights.grants_reading(ROLES, CONSUME, "a.#", "q")
+
+
 @pytest.mark.parametrize("match", ["a.#.b", "#.%u"])
 def test_matches_that_cannot_be(match: str) -> None:
     with pytest.raises(InvalidMatch):
