@@ -6,7 +6,7 @@ the read waits for the next tick, and nothing more is read meanwhile.  So the fr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Final, Generic, Protocol, TypeVar
 
 from broker.engine import Engine, LongWork
@@ -22,7 +22,7 @@ ASKED_AFTER: Final = 32
 FRAME_COST: Final = 2
 
 
-class Stepping(Protocol):
+class Stepping(Hashable, Protocol):
     """What a session has that handles its reads in steps."""
 
     @property
@@ -52,6 +52,8 @@ def _nothing_more() -> None:
 class ReadSteps(Generic[Item]):
     """What is left of a read of `session`; `resume` handles more of it.
 
+    Its work is the session's: other work of it waits behind (`Ticks.begin_work`).
+
     `pending`: a frame takes more ticks, or others wait for the next one.
     """
 
@@ -64,15 +66,23 @@ class ReadSteps(Generic[Item]):
         self._later: list[Item] = []
         self._then: Callable[[], None] = _nothing_more
 
+    @property
+    def waiting(self) -> bool:
+        """Whether frames are parsed and wait to be handled."""
+        return bool(self._later)
+
     def take_later(self) -> list[Item]:
         """Return the frames that are parsed and wait to be handled."""
         later, self._later = self._later, []
         return later
 
-    def pauses(self, frames: list[Item], at: int) -> bool:
-        """Whether the tick's budget is used up, after the first `at` of some frames; then the others wait."""
+    def pauses(self, frames: list[Item], at: int, handled: int = ASKED_AFTER) -> bool:
+        """Whether the tick's budget is used up, after the first `at` of some frames; then the others wait.
+
+        `handled`: how many frames there were since the last call.
+        """
         ticks = self._session.engine.ticks
-        ticks.spend(ASKED_AFTER * FRAME_COST)
+        ticks.spend(handled * FRAME_COST)
         if self._session.lost or not ticks.exhausted:
             return False
         self._later = frames[at:]
@@ -82,7 +92,7 @@ class ReadSteps(Generic[Item]):
     def work(self, work: LongWork) -> None:
         """Handle a frame in steps: in this tick, and in later ones if it is long (`pending`)."""
         self.pending = True
-        self._session.engine.ticks.begin_work(self, self._through(work), self._session.transport)
+        self._session.engine.ticks.begin_work(self._session, self._through(work), self._session.transport)
         if self.pending:
             self._session.reading.stop(self)
 

@@ -24,6 +24,7 @@ from broker.sessions.mqtt.large import LargePayload
 from broker.sessions.mqtt.port import Port, Publishing
 from broker.sessions.mqtt.publish import NotTaken
 from broker.sessions.mqtt.receive import Receiver
+from broker.sessions.read_steps import ReadSteps
 from broker.sessions.tick import Transport
 from protocols.mqtt.codes import PacketType, ReasonCode
 from protocols.mqtt.connection import MqttConnection
@@ -47,9 +48,6 @@ Waiting = Ack | Connack | Suback | Unsuback | Publishing | NotTaken
 #: Why a connection is not read: it ends once all owed answers are sent.
 _ENDING: Final = "ending"
 
-#: Why a connection is not read: a packet of it takes several ticks.
-_WORKING: Final = "working"
-
 #: Changed subscriptions that are stored at once: a thousand would take too long.
 _NOTED_TOGETHER: Final = 64
 
@@ -64,10 +62,9 @@ class MqttEndpoint(Port):
         "_common",
         "_ended",
         "_ending",
-        "_later",
         "_rest",
+        "_steps",
         "_traffic",
-        "_working",
         "answers",
         "leaving",
         "receive_timeout",
@@ -88,8 +85,7 @@ class MqttEndpoint(Port):
         self._traffic = common.sessions.traffic
         self._ended = False  # the peer has closed its side
         self._ending = False  # it fails once all owed answers are sent
-        self._working = False  # on a packet that takes several ticks perhaps
-        self._later: list[Packet] = []  # those behind that packet
+        self._steps: ReadSteps[Packet] = ReadSteps(self, self.process)
         self._rest: Publish | None = None  # what is still to be published of the run being handled
 
     @property
@@ -118,21 +114,23 @@ class MqttEndpoint(Port):
 
     def process(self) -> None:
         """Handle the packets that have arrived."""
-        codec, handlers = self.codec, self.handlers
+        codec, handlers, steps = self.codec, self.handlers, self._steps
         failure: MqttError | None = None
-        if self._ending or self._working:
+        if self._ending or steps.pending:
             return
         try:
-            while packets := self._take_later() or self._hear():
-                for at, packet in enumerate(packets):
+            while packets := steps.take_later() or self._hear():
+                for at, packet in enumerate(packets, 1):
                     if self.lost:
                         return  # an earlier packet has ended the connection
                     handlers[packet.type](self, packet)
                     if self._rest is not None:
-                        packets.insert(at + 1, self._rest)
+                        packets.insert(at, self._rest)
                         self._rest = None
-                    if self.works or (at + 1 < len(packets) and self._pauses()):
-                        self._later = packets[at + 1 :]
+                    if self.works:
+                        steps.wait(packets[at:])
+                        return self.confirm()
+                    if at < len(packets) and steps.pauses(packets, at, 1):  # a packet may be a run of many
                         return self.confirm()
             failure = codec.error
         except NotTaken as refusal:
@@ -148,46 +146,27 @@ class MqttEndpoint(Port):
 
     @property
     def works(self) -> bool:
-        return not self.lost and (self._working or bool(self._later))
+        return not self.lost and (self._steps.pending or self._steps.waiting)
 
     def _publish(self, run: Publish) -> None:
         self._rest = self._receiving().publish(run)
-
-    def _pauses(self) -> bool:
-        """Whether the tick's budget is used up; if it is, the packets that follow wait for the next tick."""
-        if self.lost or not self.engine.ticks.exhausted:
-            return False
-        self.work(_nothing())
-        return True
 
     def _hear(self) -> list[Packet]:
         packets = self.codec.events()
         self._traffic.heard(packets)
         return packets
 
-    def _take_later(self) -> list[Packet]:
-        later, self._later = self._later, []
-        return later
-
     def work(self, work: LongWork) -> None:
         """Handle a packet in steps: in this tick, and in later ones if it is long.  Those behind it wait."""
-        self._working = True
-        self.engine.ticks.begin_work(self, self._done(work), self.transport)
-        if self.works:
-            self.reading.stop(_WORKING)
+        self._steps.work(self._noted(work))
 
-    def _done(self, work: LongWork) -> LongWork:
+    def _noted(self, work: LongWork) -> LongWork:
+        """Store what a packet changes as it does so."""
         for cost in work:
             session = self.session
             if session is not None and session.client.lasting and len(session.subscriptions.changed) >= _NOTED_TOGETHER:
                 self._common.sessions.note_changed(session)
             yield cost
-            if self.lost:
-                return
-        self._working = False
-        if self.reading.go(_WORKING):
-            self.touch()
-            self.process()
 
     def proceed(self, failure: MqttError | None) -> None:
         if self.lost:
@@ -255,7 +234,7 @@ class MqttEndpoint(Port):
         self.goodbye(silent, Ending.CONNECTION_LOST)
 
     def connection_lost(self) -> None:
-        if self._later:  # it has sent these before, a DISCONNECT perhaps
+        if self._steps.waiting:  # it has sent these before, a DISCONNECT perhaps
             self._ended = True
             return
         self.end(Ending.CONNECTION_LOST, publish_will=True)
@@ -397,11 +376,6 @@ class MqttEndpoint(Port):
         assert self.session is not None
         self.session.deliveries.acknowledge(ack)
         self.session.subscriptions.finishing.check()
-
-
-def _nothing() -> LongWork:
-    """Do nothing: the work is what follows."""
-    yield from ()
 
 
 #: What handles the packets common to both sides.
