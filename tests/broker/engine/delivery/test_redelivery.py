@@ -398,6 +398,29 @@ def test_a_link_says_why_a_message_is_a_dead_letter(committed: bool) -> None:
     ]
 
 
+@pytest.mark.parametrize(("name", "expected"), [("a", [False, True]), ("DLQ", [False, False, False])])
+def test_a_message_dies_next_whose_next_failure_is_its_last(name: str, expected: list[bool]) -> None:
+    """On its own dead-letter address it never does."""
+    bench = Bench({"match": name, "max-delivery-attempts": 2, "dead-letter-address": "DLQ"})
+    (message,) = bench.sent(name, b"1")
+    taker, found = bench.take(name), list[bool]()
+    for _ in expected:
+        found.append(bench.engine.consumers.dies_next(taker.consumer, message))
+        bench.nack(taker, message)
+    assert found == expected
+
+
+def test_what_is_rejected_and_cannot_become_a_dead_letter_has_failed_once_more() -> None:
+    """It waits for its delay, and the count survives a restart."""
+    bench = Bench({"match": "DLQ", "dead-letter-address": "DLQ", "redelivery-delay": 5000})
+    (message,) = bench.sent("DLQ", b"1")
+    taker = bench.take("DLQ")
+    bench.enter().consumers.reject(taker.consumer, message.id, text="no")
+    bench.run()
+    for again in (bench, bench.restart()):
+        assert (again.places("DLQ"), counted(again, "DLQ")) == ({b"1": "scheduled"}, {b"1": 1})
+
+
 def test_the_end_of_a_consumer_of_many_takes_no_call_for_each() -> None:
     """Hundreds of thousands may return in one tick."""
     bench = Bench()
