@@ -15,6 +15,8 @@ Rules:
    segment would be left on the disk.
 6. However many bodies are being written, at most `open_max` of their files are open: the one that was written longest
    ago is closed for another.
+7. The journal's entries never wait for more than one turn of the bodies (`BodyQueue`), and no owner of uploads for more
+   than one turn of each other owner.
 
 `BodyFiles` is the writer's side, `Bodies` that of the thread that owns the broker.
 """
@@ -37,11 +39,16 @@ from store.files import NO_ROOM, File, Files, lacking, write_all
 DIRECTORY: Final = "bodies"
 SUFFIX: Final = ".body"
 
-#: Files of unfinished bodies that are open at once: beyond it, each change to another file costs a sync.
+#: Files of unfinished bodies that are open at once: beyond it, each change from a durable one to another costs a sync.
 OPEN_MAX: Final = 64
 
 #: Bytes of a file written between two syncs: bounds the work of the last sync, for which others wait.
 SYNC_EVERY_BYTES: Final = 8 << 20
+
+#: A turn of the bodies ends after so many bytes or parts, or one sync or abort: entries that arrive meanwhile wait for
+#: about as long as for one of their own batches.
+TURN_BYTES: Final = 1 << 20
+TURN_PARTS: Final = 64
 
 
 def body_name(id: int) -> str:
@@ -76,13 +83,14 @@ class Upload:
 
     `nbytes` is how much has arrived, `pending` how much of it is not yet written.  `reference` is set once the file is
     complete, and durable if requested; `refusal` says why it never will be.  `changed` is called when any of these
-    changes.
+    changes.  The uploads of one `owner` share its turns.
     """
 
     id: int
     changed: Callable[[], None]
     _: KW_ONLY
     durable: bool
+    owner: object = None
     nbytes: int = field(init=False, default=0)
     pending: int = field(init=False, default=0)
     reference: BodyReference | None = field(init=False, default=None)
@@ -135,6 +143,7 @@ class _Unfinished:
     """A file being written; `file`: None while it is closed."""
 
     file: File | None
+    durable: bool
     offset: int = field(init=False, default=0)
     crc: int = field(init=False, default=0)
     unsynced: int = field(init=False, default=0)
@@ -142,6 +151,7 @@ class _Unfinished:
 
 class BodyFiles:
     """The files of bodies.  `keep_free` is how much of the disk they may not use, in bytes; `nbytes` what they use now.
+    `syncs` counts those of unfinished files.
 
     With retention on, `keep` moves a file to the kept segments; `find` finds one there by its name, for readers of old
     messages.  `elsewhere` also gets the bodies of durable messages.
@@ -164,6 +174,7 @@ class BodyFiles:
         self._journal = directory
         self.results: deque[tuple[Upload, int, BodyReference | None]] = deque()
         self.nbytes = 0
+        self.syncs = 0
         self._files = files
         self._keep_free = keep_free
         self._keep = keep
@@ -214,9 +225,7 @@ class BodyFiles:
             file = self._opened(upload.id, unfinished)
             self._look_for_room(len(data))
             if unfinished.unsynced + len(data) > SYNC_EVERY_BYTES:
-                if upload.durable:
-                    file.sync()
-                unfinished.unsynced = 0
+                self._sync(unfinished, file)
             write_all(file, data, unfinished.offset)
             unfinished.offset += len(data)
             unfinished.unsynced += len(data)
@@ -238,7 +247,7 @@ class BodyFiles:
         if not self._made:
             self._files.make_dir(self.directory)
             self._made = True
-        begun = self._unfinished[upload.id] = _Unfinished(None)
+        begun = self._unfinished[upload.id] = _Unfinished(None, upload.durable)
         self._make_way()
         begun.file = self._files.create(self.path(upload.id))
         return begun
@@ -258,9 +267,15 @@ class BodyFiles:
             id = next(iter(self._open))
             unfinished = self._unfinished[id]
             if unfinished.file is not None and unfinished.unsynced:
-                unfinished.file.sync()  # an error of the disk is sure to be seen by this descriptor only
-                unfinished.unsynced = 0
+                self._sync(unfinished, unfinished.file)  # a disk's error is sure to be seen by this descriptor only
             self._close(id)
+
+    def _sync(self, unfinished: _Unfinished, file: File) -> None:
+        """Sync a file, if its body is to be durable."""
+        if unfinished.durable:
+            file.sync()
+            self.syncs += 1
+        unfinished.unsynced = 0
 
     def _close(self, id: int) -> None:
         unfinished = self._unfinished[id]
@@ -275,8 +290,7 @@ class BodyFiles:
 
     def _end(self, upload: Upload, unfinished: _Unfinished) -> BodyReference:
         assert unfinished.file is not None, "its last part has just been written"
-        if upload.durable:
-            unfinished.file.sync()
+        self._sync(unfinished, unfinished.file)
         self._close(upload.id)
         if upload.durable:
             self._files.sync_dir(self.directory)  # with the descriptor that has just become free
@@ -335,6 +349,44 @@ class BodyFiles:
         for id in list(self._open):
             self._close(id)
         self._unfinished.clear()
+
+
+class BodyQueue:
+    """The parts and aborts that wait for the writer, by the owner of their upload: each has a turn after the others."""
+
+    def __init__(self, files: BodyFiles) -> None:
+        self._files = files
+        self._waiting: dict[object, deque[Part | Abort]] = {}  # the owner whose turn is next first
+
+    def __bool__(self) -> bool:
+        """Whether anything waits."""
+        return bool(self._waiting)
+
+    def add(self, item: Part | Abort) -> None:
+        """Add what follows everything else of its owner."""
+        self._waiting.setdefault(item.upload.owner, deque()).append(item)
+
+    def turn(self) -> None:
+        """Do the next owner's turn.  Raises LogFailed; LogFull if the same is to be tried again."""
+        if not self._waiting:
+            return
+        files = self._files
+        owner = next(iter(self._waiting))
+        items, syncs = self._waiting[owner], files.syncs
+        nbytes = parts = 0
+        while items and files.syncs == syncs and nbytes < TURN_BYTES and parts < TURN_PARTS:
+            item = items[0]
+            if isinstance(item, Part):
+                files.put(item)
+                nbytes += len(item.data)
+                parts += 1
+            else:
+                files.abort(item.upload)
+                nbytes = TURN_BYTES
+            items.popleft()
+        del self._waiting[owner]
+        if items:
+            self._waiting[owner] = items
 
 
 def _failed(doing: str, path: str, error: OSError) -> LogFailed | LogFull:
@@ -440,9 +492,9 @@ class Bodies:
 
     # -- uploads ---------------------------------------------------------------------------------------------------
 
-    def begin(self, changed: Callable[[], None], *, durable: bool) -> Upload:
+    def begin(self, changed: Callable[[], None], *, durable: bool, owner: object = None) -> Upload:
         """Begin an upload.  `changed` is called within a tick."""
-        return Upload(self._allocate(), changed, durable=durable)
+        return Upload(self._allocate(), changed, durable=durable, owner=owner)
 
     def write(self, upload: Upload, data: bytes, *, last: bool = False) -> None:
         """Add bytes to an upload.  Nothing is refused here: the caller watches `pending` and `refusal`."""

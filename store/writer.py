@@ -1,7 +1,8 @@
 """The writer: makes the journal's submitted work durable, and announces that.
 
 While one batch is being written and synced, submitted work is collected for the next batch: group commit without a
-timer.  Work is done strictly in order.  The first failure is reported once; after it nothing is written and nothing is
+timer.  Work is done strictly in order, but for the parts of large bodies, to which no entry refers yet: they have a
+turn after each batch (`BodyQueue`).  The first failure is reported once; after it nothing is written and nothing is
 announced.
 
 A full disk is no failure: the work that finds no room waits, with all that follows, and is tried again.
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Final, Protocol
 
-from store.bodies import Abort, Drop, Part
+from store.bodies import Abort, BodyQueue, Drop, Part
 from store.errors import LogFull
 from store.log import Log
 from store.segment import Entry
@@ -69,8 +70,8 @@ class Writer(Protocol):
 class Worker:
     """Does the work of both kinds of writers.
 
-    `announce` is called with each ticket that became durable, and with the last one again when a part of a large body
-    was written: that has no ticket, as nothing in the journal refers to it yet.
+    `announce` is called with each ticket that became durable, and with the last one again when parts of large bodies
+    were written: they have no ticket, as nothing in the journal refers to them yet.
     """
 
     def __init__(self, log: Log, announce: Announce) -> None:
@@ -82,19 +83,18 @@ class Worker:
         self._batch_bytes = 0
         self._room = False  # a segment was begun or dropped: allocate the next one
         self._later: Sequence[Work] = ()
+        self._bodies = BodyQueue(log.bodies)
 
     def work(self, items: Sequence[Work]) -> None:
-        """Do work in order.
+        """Do work in order, and a turn of the bodies.
 
         Raises LogFull: the rest is tried first in the next call.  Raises other LogErrors; then all unannounced work
         must be considered lost.
         """
-        waiting = self.waits
         items, self._later = [*self._later, *items] if self._later else items, ()
         done = 0
         try:
-            if waiting:  # the same batch as before
-                self._flush()
+            self._flush()  # the same batch as before, if it found no room
             for item in items:
                 self._do(item)
                 done += 1
@@ -105,11 +105,14 @@ class Worker:
         if self._room and self._segment:  # after the entries, so that no confirmation waits for it
             self._room = False
             self._log.allocate(self._segment + 1)
+        if self._bodies:
+            self._bodies.turn()
+            self._announce(self._ticket)
 
     @property
-    def waits(self) -> bool:
-        """Whether work waits for room on the disk."""
-        return bool(self._batch or self._later)
+    def unfinished(self) -> bool:
+        """Whether work is left: for lack of room, or parts of bodies for their next turn."""
+        return bool(self._batch or self._later or self._bodies)
 
     def _do(self, item: Work) -> None:
         """Do one piece of work, or put it off with its batch."""
@@ -119,19 +122,16 @@ class Worker:
             self._batch.append(item)
             self._batch_bytes += item.length
             return
-        if isinstance(item, Part):  # no entry refers to it yet, so it need not wait for the batch
-            self._log.bodies.put(item)
-            self._announce(self._ticket)
+        if isinstance(item, Part | Abort):
+            self._bodies.add(item)
             return
         self._flush()
-        self._room = self._room or not isinstance(item, Abort | Drop)
+        self._room = self._room or not isinstance(item, Drop)
         if isinstance(item, Begin):
             self._log.begin(item.segment, item.broker_id, item.first_position)
             self._segment = item.segment
         elif isinstance(item, Trim):
             self._log.trim(item.segments)
-        elif isinstance(item, Abort):
-            self._log.bodies.abort(item.upload)
         else:
             self._log.bodies.drop(item)
 
@@ -191,6 +191,8 @@ class InlineWriter:
             return
         try:
             self._worker.work(items)
+            while self._worker.unfinished:
+                self._worker.work(())
             if wanted:
                 self._log.allocate(wanted)
         except LogFull as full:
@@ -259,10 +261,11 @@ class WriterThread:
     def _run(self) -> None:
         queue = self._queue
         closing = False
-        while not closing:
-            gathered = [] if self._worker.waits else [queue.get()]
+        while not closing or self._worker.unfinished:
+            no_room = False
+            gathered = [] if self._worker.unfinished else [queue.get()]
             gathered += [queue.get_nowait() for _ in range(queue.qsize())]
-            closing = None in gathered
+            closing = closing or None in gathered
             wanted = [item.segment for item in gathered if isinstance(item, Room)]
             try:
                 self._worker.work([item for item in gathered if item is not None and not isinstance(item, Room)])
@@ -271,12 +274,13 @@ class WriterThread:
             except LogFull as full:
                 if closing:
                     return self._stop(full)
+                no_room = True
             except BaseException as error:  # if the thread died silently, all callers would wait for ever
                 return self._stop(error if isinstance(error, Exception) else RuntimeError(repr(error)))
             if wanted:
                 with self._room:
                     self._room.notify_all()
-            if self._worker.waits:
+            if no_room:
                 self._closing.wait(self._room_retry)
 
     def _stop(self, error: Exception) -> None:

@@ -189,6 +189,14 @@ def test_few_files_are_open_however_many_bodies_are_written() -> None:
     assert [desk.bodies.finished(upload).whole() for upload in uploads] == [b"%dmore!" % n for n in range(5)]
 
 
+def test_a_file_that_need_not_last_is_closed_without_a_sync() -> None:
+    desk = Desk(open_max=1)
+    for _ in range(3):
+        desk.bodies.write(desk.bodies.begin(desk.changed, durable=False), b"x")
+    desk.work()
+    assert "sync" not in [line.split()[0] for line in desk.files.history]
+
+
 @pytest.mark.parametrize("fault", [Fault.EMFILE, Fault.ENFILE, Fault.ENOMEM])
 def test_an_upload_without_a_descriptor_is_refused_and_the_next_one_is_not(fault: Fault) -> None:
     desk = Desk()

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from store.bodies import Abort, BodyFiles, Drop, Part, Upload
+from store.bodies import TURN_BYTES, TURN_PARTS, Abort, BodyFiles, Drop, Part, Upload
 from store.errors import LogFailed, LogFull
 from store.log import Counters
 from store.segment import Entry
 from store.spare import Spare
-from store.writer import BATCH_BYTES_MAX, Begin, InlineWriter, Trim, WriterThread
+from store.writer import BATCH_BYTES_MAX, Begin, InlineWriter, Trim, Worker, WriterThread
 from tests.support.sim_files import SimFiles
 
 
@@ -251,7 +251,7 @@ def test_a_large_body_goes_after_the_entries_before_it_and_a_part_of_one_need_no
         writer.submit(work)
     writer.step()
     assert seen == [True, False]
-    assert told == [1, 1, 3], "the first entry, the part, the entries that it did not make wait"
+    assert told == [1, 3, 3], "the first entry, the others, the part that they did not wait for"
     assert files.paths() == [log.bodies.path(8)]
 
 
@@ -268,6 +268,63 @@ def test_an_upload_that_is_broken_off_goes_in_its_turn_and_asks_for_no_room(log:
     writer.submit(Abort(upload))
     writer.step()
     assert (files.paths(), log.done) == ([], [])
+
+
+def test_an_entry_waits_for_one_turn_of_the_bodies_at_most(log: ListLog) -> None:
+    """Limits: one sync of bodies, or TURN_BYTES or TURN_PARTS, before an entry; however many bodies are half sent."""
+    files = SimFiles()
+    log.bodies = bodies = BodyFiles(files, "journal", keep_free=0, open_max=2)
+    worker = Worker(log, lambda ticket: None)
+    uploads = [Upload(8 + n, lambda: None, durable=True, owner="evil") for n in range(100)]
+    worker.work([Part(upload, b"x") for upload in uploads])
+    ticket, before = 0, -1
+    while worker.unfinished:
+        assert bodies.syncs - before <= 2
+        before, ticket = bodies.syncs, ticket + 1
+        worker.work([entry(ticket)])
+        assert log.done[-1] == ("append", [ticket])
+    assert ticket > 90, "each of these files was closed for another"
+    assert (len(files.paths()), bodies.syncs) == (100, 98)
+
+
+@pytest.mark.parametrize(
+    ("parts", "nbytes", "turns"),
+    [(TURN_PARTS, 1, 1), (TURN_PARTS + 1, 1, 2), (2, TURN_BYTES, 2), (2, TURN_BYTES - 1, 1)],
+)
+def test_a_turn_is_bounded(log: ListLog, parts: int, nbytes: int, turns: int) -> None:
+    worker = Worker(log, lambda ticket: None)
+    upload = Upload(8, lambda: None, durable=True)
+    worker.work([Part(upload, bytes(nbytes)) for _ in range(parts)])
+    done = 1
+    while worker.unfinished:
+        worker.work(())
+        done += 1
+    assert done == turns
+
+
+def test_owners_of_uploads_take_turns(log: ListLog) -> None:
+    """However much one sends, another waits for one turn of it."""
+    worker = Worker(log, lambda ticket: None)
+    evil, good = (Upload(n, lambda: None, durable=True, owner=n) for n in (8, 9))
+    worker.work([Part(evil, bytes(TURN_BYTES)) for _ in range(10)] + [Part(good, b"x", last=True)])
+    worker.work(())
+    assert [upload.id for upload, _, _ in log.bodies.results] == [8, 9]
+    worker.work([Abort(evil)])
+    while worker.unfinished:
+        worker.work(())
+    assert log.bodies.nbytes == 1, "an abort follows the parts of its upload"
+
+
+def test_the_thread_finishes_the_bodies_before_it_ends(log: ListLog) -> None:
+    writer = started(log, lambda ticket: None, never)
+    upload = Upload(8, lambda: None, durable=True)
+    for _ in range(3):
+        writer.submit(Part(upload, bytes(TURN_BYTES)))
+    writer.submit(Part(upload, b"", last=True))
+    writer.close()
+    reference = log.bodies.results[-1][2]
+    assert reference is not None
+    assert reference.nbytes == 3 * TURN_BYTES
 
 
 # -- a full disk -------------------------------------------------------------------------------------------------------

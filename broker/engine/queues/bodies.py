@@ -96,7 +96,7 @@ class Uploads:
     def begin(self, changed: Callable[[], None], *, durable: bool, transport: object = None) -> Upload:
         """Begin an upload; `changed` is called on its progress, within a tick.  Raises DiskFull.
 
-        An exception of `changed` closes the connection `transport`.
+        An exception of `changed` closes the connection `transport`, whose uploads share the turns at the disk.
         """
         state = self._state
         if not state.journal.accepting:
@@ -109,7 +109,7 @@ class Uploads:
             except BaseException as error:
                 state.blame(transport, error)
 
-        return state.journal.bodies.begin(report_change, durable=durable)
+        return state.journal.bodies.begin(report_change, durable=durable, owner=transport)
 
     def write(self, upload: Upload, data: bytes, *, last: bool = False) -> None:
         """Add bytes to an upload.  With more than PENDING_BYTES_MAX pending, its client must wait."""
