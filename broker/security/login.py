@@ -140,19 +140,19 @@ class UserGate:
         elif policy.tokens is not None and looks_like_token(password):
             self.bearer(peer, name, password, then)
         elif not name or not password:
-            self._refuse(peer, name, "no password" if name else "no name", then)
+            self._refuse(peer, name, "no password" if name else "no name", then, guessed=False)
         else:
             self._in_turn(peer, name, then, lambda: self._check(peer, name, password, then))
 
     def named(self, peer: Peer, name: str, password: bytes, then: Then) -> None:
         if self.peers.policy.users is None:
-            self._refuse(peer, name, "there is no users file", then)
+            self._refuse(peer, name, "there is no users file", then, guessed=False)
         else:
             self.login(peer, name or "\0", password, then)
 
     def bearer(self, peer: Peer, name: str, token: bytes, then: Then) -> None:
         if self.peers.policy.tokens is None:
-            self._refuse(peer, name, "tokens are not accepted here", then)
+            self._refuse(peer, name, "tokens are not accepted here", then, guessed=False)
         else:
             self._asking.add(peer)
             self._check_token(peer, name, token, then, again=True)  # not in turn: nobody guesses a signature
@@ -230,10 +230,10 @@ class UserGate:
         self._throttle.succeeded(peer.origin, name)
         self._enter_if_there(peer, Identity(name, stored.roles), then, how)
 
-    def _refuse(self, peer: Peer, name: str, reason: str, then: Then) -> None:
-        """Refuse a login, after the origin's delay."""
+    def _refuse(self, peer: Peer, name: str, reason: str, then: Then, *, guessed: bool = True) -> None:
+        """Refuse a login, after the origin's delay; `guessed`: it may have been a guess of the user's password."""
         self._report("login.refused", remote=peer.remote, user=name, reason=reason)
-        wait = self._throttle.failed(peer.origin, name)
+        wait = self._throttle.failed(peer.origin, name if guessed else "")
         if wait:
             self._runner.later(wait, lambda: then(None))
         else:

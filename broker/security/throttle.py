@@ -24,8 +24,12 @@ FORGET_MS: Final = 600_000
 ORIGINS_MAX: Final = 2_000
 
 #: Names remembered of one origin, some 200 bytes each; above this the one with the fewest failures is forgotten, so
-#: that names that are tried once do not displace one that is tried again and again.
-NAMES_MAX: Final = 64
+#: that names that are tried once do not displace one that is tried again and again.  To displace it, so many others
+#: have to be tried as often within ten minutes; each attempt costs a hash, and so many are not made in this time.
+NAMES_MAX: Final = 4_096
+
+#: The same of all origins, some 13 MB; above this an origin with the most names forgets one.
+ALL_NAMES_MAX: Final = 65_536
 
 
 @dataclass(slots=True, eq=False)
@@ -48,6 +52,7 @@ class Throttle:
         self._now = monotonic_ms
         self.delay = delay
         self._origins: dict[str, _Origin] = {}
+        self._names = 0  # of all origins
 
     def reserve(self, origin: str, name: str) -> int | None:
         """How long an attempt has to wait, in ms; None: too long, refuse it."""
@@ -69,15 +74,18 @@ class Throttle:
         found = self._of(origin) or _Origin()
         self._origins.pop(block(origin), None)
         if len(self._origins) >= ORIGINS_MAX:
-            del self._origins[next(iter(self._origins))]
+            self._forget(next(iter(self._origins)))
         self._origins[block(origin)] = found
         found.count += 1
         found.last = self._now()
         failures = found.names.get(hash(name))
         if failures is None:
             if len(found.names) >= NAMES_MAX:
-                del found.names[min(found.names, key=lambda each: found.names[each].count)]
+                self._forget_name(found)
+            elif self._names >= ALL_NAMES_MAX:
+                self._forget_name(max(self._origins.values(), key=lambda each: len(each.names)))
             failures = found.names[hash(name)] = _Failures()
+            self._names += 1
         failures.count += 1
         failures.free_at = max(failures.free_at, found.last + self._penalty(failures.count))
         return self._penalty(found.count)
@@ -87,9 +95,11 @@ class Throttle:
         found = self._of(origin)
         if found is not None:
             cleared = found.names.pop(hash(name), None)
-            found.count -= 0 if cleared is None else cleared.count
+            if cleared is not None:
+                found.count -= cleared.count
+                self._names -= 1
             if not found.count:
-                del self._origins[block(origin)]
+                self._forget(block(origin))
 
     def _penalty(self, count: int) -> int:
         return min(self.delay << min(max(count - 1, 0), 20), WAIT_MS_MAX)
@@ -98,9 +108,20 @@ class Throttle:
         key = block(origin)
         found = self._origins.get(key)
         if found is not None and self._now() - found.last > FORGET_MS:
-            del self._origins[key]
+            self._forget(key)
             return None
         return found
+
+    def _forget(self, key: str) -> None:
+        self._names -= len(self._origins.pop(key).names)
+
+    def _forget_name(self, origin: _Origin) -> None:
+        """Forget the name with the fewest failures, or one that has not been tried for long."""
+        long_ago = self._now() - FORGET_MS
+        names = origin.names
+        old = next((each for each, failures in names.items() if failures.free_at < long_ago), None)
+        del names[min(names, key=lambda each: names[each].count) if old is None else old]
+        self._names -= 1
 
 
 def block(origin: str) -> str:

@@ -11,6 +11,7 @@ from scramp import ScramClient
 
 from broker.engine.model.access import Identity
 from broker.security import passwords
+from broker.security import throttle as throttle_module
 from broker.security.certificates import Rule, subject_of, user_of
 from broker.security.login_policy import Policy
 from broker.security.password_checks import HASHES_WAITING_MAX
@@ -248,6 +249,47 @@ def test_names_that_are_tried_once_do_not_displace_one_that_is_tried_often() -> 
     for n in range(NAMES_MAX * 3):
         throttle.failed("a", f"user{n}")
     assert throttle.reserve("a", "bob") == WAIT_MS_MAX
+
+
+def test_names_without_passwords_displace_none() -> None:
+    """They cost no hash."""
+    bench = Bench(delay=1_000)
+    bench.enter(password=b"wrong")
+    for n in range(NAMES_MAX + 1):
+        bench.login(f"user{n}", b"")
+    bench.waiting.clear()
+    bench.login(password=b"guess")
+    assert [ms for ms, _ in bench.waiting] == [1_000]
+
+
+@pytest.mark.parametrize(("guesses", "often"), [(1, 2), (5, 6)])
+def test_a_name_is_guessed_no_faster_behind_names_that_are_tried_to_displace_it(guesses: int, often: int) -> None:
+    """A hundred hashes a second, seven times what two threads make, in whichever way they are used."""
+    now = checked = turn = 0
+    throttle = Throttle(lambda: now, 1_000)
+    while now < 20 * 60_000:
+        for name in ["bob"] * guesses + [f"user{turn}"] * often:
+            if throttle.reserve("a", name) == 0:
+                throttle.failed("a", name)
+                checked += name == "bob"
+        turn += 1
+        now += 10 * (guesses + often)
+    assert checked <= 300
+
+
+def test_names_of_all_origins_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(throttle_module, "ALL_NAMES_MAX", 10)
+    throttle = Throttle(lambda: 0, 100)
+    for n in range(10):
+        throttle.failed("flood", f"user{n}")
+    throttle.failed("a", "bob")
+    throttle.failed("a", "bob")
+    for n in range(10):
+        throttle.failed("flood", f"another{n}")
+    assert throttle.reserve("a", "bob") == 200
+    assert throttle._names == 10
+    throttle.succeeded("a", "bob")
+    assert throttle._names == 9
 
 
 def test_ones_own_logins_between_guesses_do_not_help() -> None:
