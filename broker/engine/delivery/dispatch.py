@@ -21,7 +21,6 @@ from broker.engine.queues.paging import depage
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import Held, State
 from broker.engine.queues.steps import Steps
-from store import record
 
 #: The most messages that one queue delivers in a tick: enough that the tick's fixed costs vanish, few enough that it
 #: stays well under 20 ms.
@@ -370,15 +369,13 @@ def _journal_delivery(state: State, queue: Queue, consumer: Consumer, run: list[
     stored = [m.id for m in run if m.segment]
     if not stored:
         return False
-    journal = state.journal
-    journal.ensure_defined(queue.id)
-    journal.add(record.delivering(queue.id, consumer.id, stored))
+    state.ledger.delivering(queue, consumer, stored)
     segment = 0
     for message in run:
         if message.segment != segment:
             segment = message.segment
             if segment:
-                journal.refer(segment)
+                state.journal.refer(segment)
     queue.journalled.update(stored)
     return True
 

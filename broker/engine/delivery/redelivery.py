@@ -26,7 +26,6 @@ mode journalled that very count before the delivery was sent.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Set
 from dataclasses import dataclass, replace
 from functools import partial
@@ -45,7 +44,6 @@ from broker.engine.queues.queue import DELIVERED, Queue
 from broker.engine.queues.removal import remove, take_reserved
 from broker.engine.queues.settling import FAILED, REJECTED, RETURNED, is_long, settle_in_steps
 from broker.engine.queues.state import State
-from store import record
 from store.counted import counted
 from store.record import DeadLetterReason, RemovalReason
 
@@ -364,9 +362,7 @@ def requeue(state: State, queue: Queue, messages: list[Message], *, delayed: boo
         if message.segment and queue.durable:
             by_due.setdefault(due, []).append(message.id)
             state.journal.refer(message.segment)
-    for due, ids in by_due.items():
-        state.journal.ensure_defined(queue.id)
-        state.journal.add(record.scheduled(queue.id, due, ids))
+    state.ledger.scheduled(queue, by_due)
 
 
 def _journal_counts(
@@ -391,21 +387,7 @@ def _journal_counts(
     recorded = [message for message in stored if message.id in news]
     for segment in {message.segment for message in recorded}:
         state.journal.refer(segment)
-    states = queue.states
-    by_count: defaultdict[tuple[int, bool], list[int]] = defaultdict(list)
-    # Most have only been delivered, perhaps some hundred thousands: they are found without a step for each.
-    delivered = [message.id for message in recorded if states.get(message.id) is DELIVERED]
-    if delivered:
-        by_count[0, True] = delivered
-    if len(delivered) < len(recorded):
-        for message in recorded:
-            tried = states.get(message.id)
-            if tried is not DELIVERED:
-                count = tried.count if tried is not None else 0
-                by_count[count, tried is not None and not count].append(message.id)
-    for (count, redelivered), ids in by_count.items():
-        state.journal.ensure_defined(queue.id)
-        state.journal.add(record.counts(queue.id, count, ids, redelivered=redelivered))
+    state.ledger.counts(queue, recorded)
 
 
 def release_due(state: State) -> bool:

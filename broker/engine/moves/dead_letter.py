@@ -31,7 +31,6 @@ from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import has_room, remove, report_no_room
 from broker.engine.queues.state import State
 from broker.engine.routing import registry
-from store import record
 from store.record import DEAD_LETTERED_BYTES, REMOVAL_BYTES, DeadLetterReason, RemovalReason
 
 
@@ -165,26 +164,7 @@ def _record_death(
     """Record the death of a message that was placed elsewhere or, without a copy, killed; `queue`: None if on none."""
     if state.tracer is not None:
         state.tracer.died(message, copy, queue, reason=reason.word, text=text, consumer=consumer)
-    queue_id = move.recorded_queue(state, queue, message, copy)
-    if queue_id is None:
-        return
-    tried = queue.states.get(message.id) if queue is not None else None
-    state.journal.add(
-        record.dead_lettered(
-            queue_id=queue_id,
-            old_id=message.id,
-            new_id=copy.id if copy is not None else 0,
-            enqueued=message.header.timestamp,
-            first_failure=tried.first_failure if tried else 0,
-            attempts=tried.count if tried else 0,
-            reason=reason,
-            address=message.header.address,
-            text=move.clean_text(text),
-            client=consumer.client_id if consumer else "",
-            remote=consumer.remote if consumer else "",
-            user=message.header.user,
-        )
-    )
+    state.ledger.dead_lettered(queue, message, copy, reason=reason, text=move.clean_text(text), consumer=consumer)
 
 
 def note(state: State, type: str, queue: Queue | None, message: Message, target: str, reason: str, text: str) -> None:

@@ -23,7 +23,6 @@ from broker.engine.queues.paging.tail import Chunk
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import in_steps, removal_bytes, remove, report_no_room
 from broker.engine.queues.state import State
-from store import record
 from store.counted import counted
 from store.record import EXPIRED_BYTES, DeadLetterReason, RemovalReason
 
@@ -138,22 +137,7 @@ def _record_expiry(state: State, queue: Queue, message: Message, copy: Message |
     """Record the expiry of a message that was placed elsewhere or, without a copy, is removed."""
     if state.tracer is not None:
         state.tracer.expired(message, copy, queue)
-    queue_id = move.recorded_queue(state, queue, message, copy)
-    if queue_id is None:
-        return
-    state.journal.add(
-        record.expired(
-            queue_id=queue_id,
-            old_id=message.id,
-            new_id=copy.id if copy is not None else 0,
-            enqueued=message.header.timestamp,
-            expiration=message.header.expiration,
-            attempts=queue.delivery_count(message.id),
-            source=message.header.expiry_source,
-            consumers=queue.attached,
-            address=message.header.address,
-        )
-    )
+    state.ledger.expired(queue, message, copy)
 
 
 def expire_due(state: State) -> bool:

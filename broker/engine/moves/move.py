@@ -258,18 +258,6 @@ def move(
     assert state.journal.ticket == entry, "a move is one journal entry"
 
 
-def recorded_queue(state: State, queue: Queue | None, message: Message, copy: Message | None) -> int | None:
-    """The queue id for the record of a death or an expiry; 0: on no queue that the journal knows; None: no record.
-
-    A message that no queue took, or that was on a non-durable queue, left none that the journal knows.  It has a record
-    if its copy does, so that every durable dead letter is counted.
-    """
-    if queue is not None and queue.durable and message.segment:
-        state.journal.ensure_defined(queue.id)
-        return queue.id
-    return 0 if copy is not None and copy.segment else None
-
-
 def bring(state: State, run: Iterable[Placed], also_record: Callable[[Message, Message], None] | None = None) -> None:
     """Put copies of messages that are on no queue in their places.  There must be room in the journal."""
     for placed in run:

@@ -22,7 +22,6 @@ from broker.engine.queues.address import Address
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.room import Admission
 from broker.engine.queues.state import State
-from broker.engine.queues.stored import encode_header, record_flags
 from store.body import LargeBody
 from store.record import MessageLead
 
@@ -113,9 +112,7 @@ def _hold(
         arrival.hold(state, queues, messages)
         durable = [queue.id for queue in queues if queue.durable] if header.durable else []
         if durable:
-            for queue_id in durable:
-                state.journal.ensure_defined(queue_id)
-            lead = MessageLead(encode_header(header, durable), record_flags(header))
+            lead = state.ledger.lead(header, durable)
             for message in messages:
                 leads[message.id - first] = lead
         for queue in queues:
@@ -136,11 +133,7 @@ def _store(state: State, messages: Sequence[Message], leads: list[MessageLead | 
     stored = messages
     if len(known) < len(leads):
         stored = [message for at, message in enumerate(messages) if leads[at] is not None]
-    journal = state.journal
-    journal.add_mixed(known, stored)
-    segment = journal.segment
-    for message in stored:
-        message.segment = segment
+    state.ledger.stored_mixed(known, stored)
 
 
 def _put(state: State, queue: Queue, everything: Sequence[Message], parts: list[list[Message]]) -> None:

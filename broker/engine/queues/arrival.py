@@ -19,9 +19,7 @@ from broker.engine.queues.queue import DeliveryState, Queue
 from broker.engine.queues.removal import remove
 from broker.engine.queues.room import Admission, places_left, queue_has_recovered
 from broker.engine.queues.state import State
-from broker.engine.queues.stored import encode_header, record_flags
 from broker.engine.queues.types.grouped import bucket
-from store import record
 from store.body import LargeBody
 from store.errors import JournalFull
 from store.record import RemovalReason
@@ -176,7 +174,7 @@ def unroutable(state: State, address: Address, messages: list[Message]) -> None:
     address.unrouted += len(messages)
     state.unrouted += len(messages)
     if messages[0].header.durable:
-        _drop(state, address, RemovalReason.UNROUTABLE, messages)
+        state.ledger.dropped(address.name, messages, RemovalReason.UNROUTABLE)
 
 
 def reserve(state: State, messages: list[Message], *, essential: bool) -> None:
@@ -204,13 +202,8 @@ def _drop_all(state: State, address: Address, messages: list[Message]) -> None:
     address.dropped += len(messages)
     state.dropped += len(messages)
     if messages[0].header.durable:
-        _drop(state, address, RemovalReason.DROPPED, messages)
+        state.ledger.dropped(address.name, messages, RemovalReason.DROPPED)
     state.room.report_dropping(address)
-
-
-def _drop(state: State, address: Address, reason: RemovalReason, messages: list[Message]) -> None:
-    size = sum([len(m.head) + len(m.body) for m in messages])
-    state.journal.add(record.dropped(reason, len(messages), size, address.name))
 
 
 def _place(state: State, queues: list[Queue], messages: list[Message], nbytes: int, *, full: bool) -> None:
@@ -225,7 +218,7 @@ def _place(state: State, queues: list[Queue], messages: list[Message], nbytes: i
     hold(state, queues, messages, nbytes)
     durable = [queue.id for queue in queues if queue.durable] if header.durable else []
     if durable:
-        header_bytes = _store(state, header, durable, messages)
+        header_bytes = state.ledger.stored(header, durable, messages)
     end = state.journal.end
     if header.attempts != NEW:
         for queue in queues:
@@ -275,8 +268,7 @@ def note_attempts(state: State, queue: Queue, messages: list[Message], count: in
         return
     queue.states.update(dict.fromkeys([message.id for message in messages], DeliveryState(count, state.now)))
     if queue.durable and messages[0].header.durable:
-        state.journal.ensure_defined(queue.id)
-        state.journal.add(record.counts(queue.id, count, [m.id for m in messages], redelivered=not count))
+        state.ledger.counts(queue, messages)
 
 
 def hold(state: State, queues: list[Queue], messages: list[Message], nbytes: int = -1) -> None:
@@ -295,29 +287,11 @@ def keep(state: State, queue: Queue, message: Message) -> None:
     header = message.header
     message.id = state.journal.allocate_ids(1)
     state.room.charge(queue.address.name, [message])
-    _store(state, header, [queue.id], [message])
+    state.ledger.stored(header, [queue.id], [message])
     queue.counters.added += 1
     queue.stored += 1
     queue.backlog.append([message], header.priority)
     watch(state, queue, [message])
-
-
-def _store(state: State, header: MessageHeader, queue_ids: list[int], messages: list[Message]) -> int:
-    """Add messages to the journal; returns the bytes of the encoded header in each record."""
-    journal = state.journal
-    for queue_id in queue_ids:
-        journal.ensure_defined(queue_id)
-    encoded, flags = encode_header(header, queue_ids), record_flags(header)
-    body = messages[0].body
-    if isinstance(body, LargeBody):
-        assert len(messages) == 1, "a message with a large body is a run of its own"
-        journal.add_large(encoded, flags, messages[0].id, messages[0].head, body)
-    else:
-        journal.add_messages(encoded, flags, messages)
-    segment = journal.segment
-    for message in messages:
-        message.segment = segment
-    return len(encoded)
 
 
 def stored(state: State, queue: Queue, messages: list[Message], *, paged: bool = False) -> None:

@@ -19,7 +19,6 @@ from broker.engine.queues.consumer import Consumer, Reservation
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.settling import ACKNOWLEDGED, is_long, settle_in_steps
 from broker.engine.queues.state import State
-from store import record
 from store.errors import JournalFull
 from store.record import REMOVAL_BYTES, RemovalReason
 
@@ -104,15 +103,8 @@ def remove(
             if queue.journalled:
                 queue.journalled.difference_update(stored)
             if recorded:
-                record_removed(state, queue, stored, reason)
+                state.ledger.removed(queue, stored, reason)
     _forget(state, messages)
-
-
-def record_removed(state: State, queue: Queue, ids: list[int], reason: RemovalReason) -> None:
-    """Record that stored messages have left a durable queue."""
-    if not queue.deleted:  # a transaction that outlived the queue may settle it
-        state.journal.ensure_defined(queue.id)
-    state.journal.add(record.removed(queue.id, reason, ids))
 
 
 def take_reserved(queue: Queue, messages: list[Message]) -> dict[Reservation, list[Message]]:

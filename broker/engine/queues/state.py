@@ -43,6 +43,7 @@ from broker.engine.queues.bindings import Bindings
 from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.diverts import Diverts
 from broker.engine.queues.duplicates import Duplicates
+from broker.engine.queues.ledger import Ledger
 from broker.engine.queues.paging.tail import Chunk
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.queue_quotas import QueueQuotas
@@ -144,6 +145,7 @@ class State:
     report: Report
     formats: dict[int, Format]
     limits: Limits
+    ledger: Ledger = field(init=False)
     stored: MessageReader = field(init=False)
     notes: Notes = field(default_factory=Notes)
     #: Called with an exception and the connection (`transport`) that its source belongs to, None: to none.
@@ -219,6 +221,7 @@ class State:
 
     def __post_init__(self, cpu: Callable[[int], int]) -> None:
         self.steps = Steps(cpu)
+        self.ledger = Ledger(self.journal)
         self.stored = MessageReader(self.formats, self.journal.bodies)
         self.syntax = self.settings_table.syntax
         self.bindings = Bindings(self.syntax)

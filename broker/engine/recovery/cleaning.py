@@ -27,9 +27,6 @@ from broker.engine.queues.paging import tail_compaction
 from broker.engine.queues.paging.tail import Chunk
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
-from broker.engine.queues.stored import encode_header, record_flags
-from store import record
-from store.body import LargeBody
 from store.errors import JournalFull
 
 #: The most that a slice looks at and copies: at most 50 MiB/s (`cleaning_period`), and some milliseconds each.
@@ -215,7 +212,8 @@ class Cleaner:
             journal.reserve(left, essential=True)
 
     def _copied_forward(self, queue: Queue, messages: list[Message]) -> None:
-        self._restate(queue, messages)
+        if queue.durable:  # rows of others are carried too, to a scratch file
+            self._restate(queue, messages)
         for watcher in self.copied:
             watcher(queue, messages)
 
@@ -230,37 +228,20 @@ class Cleaner:
             for message in messages:
                 message.copied_to(0)
             return []
-        for queue in durable:
-            journal.ensure_defined(queue.id)
-        encoded = encode_header(header, [queue.id for queue in durable])
-        body = messages[0].body
-        if isinstance(body, LargeBody):
-            assert len(messages) == 1, "a message with a large body has a header of its own"
-            journal.add_large(encoded, record_flags(header), messages[0].id, messages[0].head, body, round.segment)
-        else:
-            journal.add_copies(encoded, record_flags(header), messages, round.segment)
-        for message in messages:
-            message.copied_to(journal.segment)
+        self._state.ledger.copied(header, [queue.id for queue in durable], messages, round.segment)
         round.copied += len(messages)
         return durable
 
     def _restate(self, queue: Queue, messages: list[Message]) -> None:
         """Write delivery counts and due times again, as the journal had them."""
-        journal = self._state.journal
-        by_count: dict[tuple[int, bool], list[int]] = {}
         by_due: dict[int, list[int]] = {}
         for message in messages:
-            id = message.id
-            count = queue.delivery_count(id) + (id in queue.journalled)
-            if count or id in queue.states:
-                by_count.setdefault((count, not count), []).append(id)
-            due = queue.scheduled.get(id, (0, message))[0]
+            due = queue.scheduled.get(message.id, (0, message))[0]
             if due and due != message.header.scheduled:
-                by_due.setdefault(due, []).append(id)
-        for (count, redelivered), ids in by_count.items():
-            journal.add(record.counts(queue.id, count, ids, redelivered=redelivered))
-        for due, ids in by_due.items():
-            journal.add(record.scheduled(queue.id, due, ids))
+                by_due.setdefault(due, []).append(message.id)
+        ledger = self._state.ledger
+        ledger.counts(queue, [m for m in messages if m.id in queue.states or m.id in queue.journalled])
+        ledger.scheduled(queue, by_due)
 
     def _end(self, round: _Round) -> None:
         """End the round.  If its segment can be dropped, another one may be due for cleaning at once."""

@@ -18,14 +18,10 @@ from broker.engine.queues.paging.rows import unwatch, watch_schedule
 from broker.engine.queues.paging.tail import Chunk
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
-from store import record
 from store.pages import SCRATCH_FIRST
 
 #: A smaller divergence since the last reading, in ms, is slewing, or a delay between reading the two clocks.
 JUMP_MS_MIN: Final = 1_000
-
-#: The most messages in one record of new due times.
-IDS_MAX: Final = 10_000
 
 
 class JumpDetectingClock:
@@ -72,10 +68,7 @@ def _delay(state: State, queue: Queue, jump: int) -> None:
     for chunk in () if queue.tail is None else queue.tail.scheduled_chunks():
         if chunk.retries:
             _delay_on_disk(state, queue, chunk, jump, moved)
-    for due, ids in moved.items():
-        for at in range(0, len(ids), IDS_MAX):
-            state.journal.ensure_defined(queue.id)
-            state.journal.add(record.scheduled(queue.id, due, ids[at : at + IDS_MAX]))
+    state.ledger.scheduled(queue, moved)
 
 
 def _delay_on_disk(state: State, queue: Queue, chunk: Chunk, jump: int, moved: dict[int, list[int]]) -> None:

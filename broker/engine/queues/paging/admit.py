@@ -16,7 +16,6 @@ from broker.engine.queues.paging.tail import Landing, Tail
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.room import pageable
 from broker.engine.queues.state import State
-from broker.engine.queues.stored import encode_header, record_flags
 from store import record
 
 #: How often a scratch file that could not be written is tried again, in ms.
@@ -139,13 +138,12 @@ def write_scratch(state: State, messages: list[Message]) -> tuple[int, int, Sequ
     """Write a run to a scratch file; returns segment, offset and sizes, the first two 0 if that failed."""
     header = messages[0].header
     parts: list[bytes] = []
-    encoded = encode_header(header, [])
-    record.encode_messages(parts, encoded, record_flags(header), messages)
+    lead = state.ledger.lead(header, [])
+    record.encode_mixed(parts, [lead] * len(messages), messages)
     place = state.pages.write(parts, len(messages))
     if place is None:
         return 0, 0, [message.size for message in messages]
-    fixed = record.MESSAGE_FIXED.size + len(encoded)
-    return *place, [fixed + len(message.head) + len(message.body) for message in messages]
+    return *place, [lead.nbytes + len(message.head) + len(message.body) for message in messages]
 
 
 def _try_later(state: State) -> None:

@@ -14,7 +14,6 @@ from broker.engine.queues.paging.rows import Row, read
 from broker.engine.queues.paging.tail import Chunk
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
-from broker.engine.queues.stored import encode_header, record_flags
 from store import record
 from store.pages import SCRATCH_FIRST
 
@@ -77,14 +76,10 @@ def _copy(state: State, queue: Queue, chunk: Chunk, run: list[Row], segment: int
     journal = state.journal
     header = run[0][1].header
     messages = [message for _, message in run]
-    encoded = encode_header(header, [queue.id])
-    journal.ensure_defined(queue.id)
-    journal.add_copies(encoded, record_flags(header), messages, segment)
-    fixed = record.COPIED_FIXED.size + len(encoded)
+    fixed = record.COPIED_FIXED.size + state.ledger.copied(header, [queue.id], messages, segment)
     sizes = [fixed + len(message.head) + len(message.body) for message in messages]
     _moved(queue, chunk, run, journal.segment, journal.end - sum(sizes), sizes)
     for row, message in run:
-        message.copied_to(journal.segment)
         chunk.keep(row, message)
     state.work.carried.append((chunk, [row for row, _ in run]))
 
@@ -95,8 +90,7 @@ def _restate_dues(state: State, queue: Queue, chunk: Chunk, run: list[Row]) -> N
     by_due: dict[int, list[int]] = {}
     for row, message in run:
         by_due.setdefault(chunk.dues[row], []).append(message.id)
-    for due, ids in by_due.items():
-        state.journal.add(record.scheduled(queue.id, due, ids))
+    state.ledger.scheduled(queue, by_due)
 
 
 def _to_scratch(state: State, queue: Queue, chunk: Chunk, run: list[Row], segment: int) -> bool:

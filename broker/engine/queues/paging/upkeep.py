@@ -13,7 +13,7 @@ from broker.engine.model.message import Message
 from broker.engine.queues.paging.rows import Row, claim, noted_in_memory, read, read_notes, unwatch
 from broker.engine.queues.paging.tail import Chunk, Tail
 from broker.engine.queues.queue import Queue
-from broker.engine.queues.removal import in_steps, record_removed, remove
+from broker.engine.queues.removal import in_steps, remove
 from broker.engine.queues.state import State
 from broker.engine.queues.stored import Noted
 from store.pages import SCRATCH_FIRST
@@ -280,7 +280,7 @@ def clear_rows(
     if ids and queue.durable:
         queue.stored -= len(ids)
         if recorded:
-            record_removed(state, queue, ids, reason)
+            state.ledger.removed(queue, ids, reason)
     for segment, count in by_segment.items():
         if segment >= SCRATCH_FIRST:
             state.pages.release(segment, count)

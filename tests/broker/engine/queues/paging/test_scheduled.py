@@ -8,14 +8,17 @@ from dataclasses import replace
 import pytest
 
 from broker.engine.delivery import redelivery
+from broker.engine.model.message import RoutingType
 from broker.engine.moves.transfer import MessageRange
 from broker.engine.queues.paging.depage import RETRY_MS
+from store.decode import Counts
 from tests.broker.engine.engine_harness import Bench
 from tests.broker.engine.queues.paging.backlogs import bodies, consumed, paging, settled
-from tests.simulation.world import check_accounts
+from tests.simulation.world import check_accounts, journal_records
 from tests.support.sim_files import refusing
 
 LATER = 60_000
+MULTICAST = RoutingType.MULTICAST
 
 #: A message enters memory only to be delivered.
 NO_MEMORY: dict[str, object] = {"max-size-messages": 0}
@@ -161,6 +164,29 @@ def test_they_are_copied_forward_with_their_times(restart: bool) -> None:
     assert {bench.queue("q").delivery_count(id) for id in taker.consumer.unacked} == {1}
     assert sorted(consumed(bench, taker)) == bodies(*range(10))
     settled(bench)
+
+
+def test_nothing_is_recorded_of_a_queue_that_no_restart_restores() -> None:
+    bench = paging(**{"redelivery-delay": LATER, "max-size-messages": 2})
+    address = bench.enter().configuration.declare("q", {MULTICAST})
+    for name in ("kept", "q"):
+        bench.engine.configuration.declare_queue(address, name, MULTICAST, durable=name == "kept", selector="")
+    bench.run()
+    for n in range(10):
+        bench.sent("q", b"%d" % n, routing_type=MULTICAST)
+    taker = bench.take("q::q", MULTICAST, window=1)
+    for _ in range(10):
+        bench.nack(taker, taker.taken.pop())
+    oldest = bench.engine.journal.segment
+    while bench.engine.journal.segment == oldest:
+        bench.sent("other", bytes(1000))
+    bench.enter().cleaner.whole(oldest)
+    bench.run()
+    queue = bench.queue("q")
+    assert (queue.durable, queue.paged + queue.scheduled_count, len(queue.states)) == (False, 10, 10)
+    records = journal_records(bench.broker)
+    assert not [each for each in records if isinstance(each, Counts) and each.queue_id == queue.id]
+    check_accounts(bench.broker)
 
 
 @pytest.mark.parametrize("restart", [False, True])
