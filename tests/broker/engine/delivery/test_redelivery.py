@@ -436,3 +436,14 @@ def test_the_end_of_a_consumer_of_many_takes_no_call_for_each() -> None:
     assert len(calls) < 250, Counter(calls).most_common(3)
     bench.run()
     assert Counter(counted(bench).values()) == {0: 499, 1: 1}
+
+
+def test_a_scheduled_message_that_becomes_ready_expires_there() -> None:
+    """Nobody consumes it: what has no consumer is looked for."""
+    bench = Bench()
+    now = bench.broker.now
+    bench.sent("a", b"1", scheduled=now + 1_000, expiration=now + 5_000)
+    bench.broker.advance(1_000)
+    assert bench.places("a") == {b"1": "ready"}
+    bench.broker.advance(60_000)
+    assert bench.bodies("ExpiryQueue") == [b"1"]

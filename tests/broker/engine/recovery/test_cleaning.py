@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.engine.delivery.redelivery import INTERRUPTED, rejected
+from broker.engine.delivery.redelivery import CLOSED, INTERRUPTED, rejected
 from broker.engine.model.limits import Limits
 from broker.engine.model.message import RoutingType
 from broker.engine.queues.paging import upkeep
@@ -206,3 +206,27 @@ def test_random_survivors(seed: int, crash: bool) -> None:
     again = bench.restart(crash=crash)
     assert again.bodies("a") == expected
     check_accounts(again.broker)
+
+
+def test_a_delivery_count_lives_as_long_as_its_message(bench: Bench) -> None:
+    """In a segment of which nothing else is needed."""
+    passing, journal = bench.take("passing"), bench.engine.journal
+
+    def next_segment() -> None:
+        segment = journal.segment
+        while journal.segment == segment:
+            bench.ack(passing, *bench.sent("passing", b"x" * 200))
+
+    (message,) = bench.sent("kept", b"1")
+    next_segment()
+    next_segment()
+    taker = bench.take("kept")
+    bench.nack(taker, message)
+    bench.close(taker, CLOSED)
+    counted = journal.segment
+    for _ in range(6):
+        next_segment()
+    assert counted in journal.space.segments
+    again = bench.restart()
+    (restored,) = again.messages("kept")
+    assert again.queue("kept").delivery_count(restored.id) == 1
