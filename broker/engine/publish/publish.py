@@ -25,6 +25,7 @@ from broker.engine.model.access import Access
 from broker.engine.model.attributes import NO_ATTRIBUTES, RequestedAttributes
 from broker.engine.model.errors import AddressFull, DiskFull, EngineError, NoQueue
 from broker.engine.model.message import Message, RoutingType, size_of
+from broker.engine.model.permissions import Permission
 from broker.engine.publish import publish_multi, sending
 from broker.engine.publish.send import PublishResult, Refusal, Send
 from broker.engine.queues import arrival, duplicates
@@ -144,9 +145,14 @@ class Producers:
         """
         return destinations.destination(self._state, name, routing_type, access=access, asked=asked, attached=True)
 
-    def full_queue_name(self, addresses: Iterable[str], queue_names: Sequence[str]) -> str:
-        """`address::queue` for the first of these addresses that may have one of these queues; empty: none may."""
-        return destinations.full_queue_name(self._state, addresses, queue_names)
+    def full_queue_name(
+        self, addresses: Iterable[str], queue_names: Sequence[str], access: Access, permission: Permission
+    ) -> str:
+        """`address::queue` for the first of these addresses that may have one of these queues; empty: none may.
+
+        What the client has no such permission for counts as missing.
+        """
+        return destinations.full_queue_name(self._state, addresses, queue_names, access, permission)
 
     def attach(self, address: Address, sender: AttachedSender) -> None:
         """Notify a sender when the address, or a queue of it, is deleted by name; auto-delete spares the address."""

@@ -128,20 +128,25 @@ def _equipped(
     return address
 
 
-def full_queue_name(state: State, addresses: Iterable[str], queue_names: Sequence[str]) -> str:
+def full_queue_name(
+    state: State, addresses: Iterable[str], queue_names: Sequence[str], access: Access, permission: Permission
+) -> str:
     """`address::queue` for the first of these addresses that may have one of these queues; empty: none may.
 
     An address has the first of them that exists on it.  It may have the last of them if it is not just a topic: it is
-    anycast too, or was not created automatically.
+    anycast too, or was not created automatically.  A client without this permission on a queue is answered as if there
+    were neither the queue nor its address, or it could find out what exists.
     """
     for name in addresses:
         address = state.addresses.get(name)
         if address is None:
             continue
         found = [queue.name for queue in map(state.queues.get, queue_names) if queue and queue.address is address]
-        topic = address.auto_created and address.routing_types == {RoutingType.MULTICAST}
-        if found or not topic:
-            return f"{name}{names.FQQN_SEPARATOR}{[*found, queue_names[-1]][0]}"
+        if not (address.auto_created and address.routing_types == {RoutingType.MULTICAST}):
+            found.append(queue_names[-1])
+        for queue_name in found:
+            if access.might(permission, name, queue_name):
+                return f"{name}{names.FQQN_SEPARATOR}{queue_name}"
     return ""
 
 

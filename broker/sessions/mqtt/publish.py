@@ -20,6 +20,7 @@ from broker.engine.model.access import Access
 from broker.engine.model.errors import EngineError, InvalidName, RetainedFull
 from broker.engine.model.message import Body, Message, MessageHeader, RoutingType
 from broker.engine.model.names import FQQN_SEPARATOR
+from broker.engine.model.permissions import Permission
 from broker.sessions.mqtt.format import MQTT_FORMAT, make_head
 from broker.sessions.mqtt.terms import RESERVED_TOPICS, full_queue_name, refusal
 from protocols.mqtt.codes import PacketType, ReasonCode
@@ -331,8 +332,11 @@ class Publisher:
         """
         if topic.startswith(RESERVED_TOPICS):
             raise InvalidName(f"on the topic {topic[:80]} only the broker publishes")
-        named = full_queue_name(self._engine, self._syntax, topic) if FQQN_SEPARATOR in topic else ""
-        return (named, None) if named else (self._syntax.to_address(topic), RoutingType.MULTICAST)
+        if FQQN_SEPARATOR in topic:
+            named = full_queue_name(self._engine, self._syntax, topic, self._access, Permission.SEND)
+            if named:
+                return named, None
+        return self._syntax.to_address(topic), RoutingType.MULTICAST
 
     def _remember(self, send: _TopicSend) -> None:
         """Remember the address of a topic, unless a queue may have to be made for it again."""

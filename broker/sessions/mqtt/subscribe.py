@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import Final
 
 from broker.engine import Client, Consumer, Definition, Ending, Engine, Queue, SubscriptionKind, redelivery
-from broker.engine.model.access import Access
+from broker.engine.model.access import UNRESTRICTED, Access
 from broker.engine.model.errors import Denied, EngineError
+from broker.engine.model.permissions import Permission
 from broker.sessions.mqtt.delivery import Deliveries
 from broker.sessions.mqtt.format import qos_of, retained_head
 from broker.sessions.mqtt.subscription import Subscription
@@ -203,9 +204,17 @@ class Subscriptions:
                 self._attach(subscription)
             raise
 
-    def _attach(self, subscription: Subscription) -> None:
-        """Attach a consumer to a subscription's queue, which is made if it is missing.  Raises EngineError."""
-        named = full_queue_name(self._engine, self._syntax, subscription.filter.pattern)
+    def _attach(self, subscription: Subscription, *, returning: bool = False) -> None:
+        """Attach a consumer to a subscription's queue, which is made if it is missing.  Raises EngineError.
+
+        One that was granted by a queue's full name means that queue when its client is `returning`, too, which may no
+        longer read it: then it is idle until the client may.
+        """
+        access = UNRESTRICTED if returning and subscription.by_full_name else self._client.access
+        named = full_queue_name(self._engine, self._syntax, subscription.filter.pattern, access, Permission.CONSUME)
+        if subscription.by_full_name is not (named != ""):
+            subscription.by_full_name = not subscription.by_full_name
+            self.changed[subscription.filter.text] = None
         consumer = self._engine.subscriptions.attach(subscription, self._deliveries, named)
         if subscription.former is not None:
             subscription.former.consumer = consumer
@@ -300,7 +309,7 @@ class Subscriptions:
     def _try_to_attach(self, subscription: Subscription) -> bool:
         """Attach a consumer to an existing subscription.  Returns whether that was possible."""
         try:
-            self._attach(subscription)
+            self._attach(subscription, returning=True)
         except EngineError as error:
             filter = subscription.filter.text
             self._engine.report("mqtt.subscription_idle", client=self._client.id, filter=filter, error=str(error))
@@ -345,6 +354,7 @@ class Subscriptions:
                 filter, int(str(each["qos"])), bool(each["no_local"]), bool(each["retain_as_published"])
             )
             subscription = self._make(asked, int(str(each["identifier"])), str(each.get("queue", "")))
+            subscription.by_full_name = bool(each.get("by_full_name"))
             former = each.get("former")
             if isinstance(former, dict):
                 subscription.keep_former(former["qos"], former["below"])

@@ -16,10 +16,20 @@ class Subscription(ClientSubscription):
     """One topic filter.  `lead` is its subscription identifier, as bytes that go before a message's properties.
 
     `former` is the subscription before its QoS was lowered, which still holds for the messages that it had then: those
-    with ids below `former_below`.  With QoS 0 they would be lost with the connection [MQTT-3.8.4-3].
+    with ids below `former_below`.  With QoS 0 they would be lost with the connection [MQTT-3.8.4-3].  `by_full_name`:
+    its filter is not a topic, but the full name of a queue.
     """
 
-    __slots__ = ("filter", "former", "former_below", "identifier", "lead", "own_name", "retain_as_published")
+    __slots__ = (
+        "by_full_name",
+        "filter",
+        "former",
+        "former_below",
+        "identifier",
+        "lead",
+        "own_name",
+        "retain_as_published",
+    )
 
     def __init__(self, client: Client, pattern: str, wildcard: bool, share: str | None, filter: TopicFilter) -> None:
         super().__init__(client, pattern, wildcard, share)
@@ -28,6 +38,7 @@ class Subscription(ClientSubscription):
         self.identifier = 0
         self.lead = b""
         self.own_name = ""
+        self.by_full_name = False
         self.former: Subscription | None = None
         self.former_below = 0
 
@@ -92,5 +103,6 @@ class Subscription(ClientSubscription):
             "retain_as_published": self.retain_as_published,
             "identifier": self.identifier,
             **({"queue": self.own_name} if self.own_name else {}),
+            **({"by_full_name": True} if self.by_full_name else {}),
             **({"former": {"qos": self.former.qos, "below": self.former_below}} if self.former is not None else {}),
         }

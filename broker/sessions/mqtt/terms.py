@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker.engine import NEVER_EXPIRES, Engine
+from broker.engine.model.access import Access
 from broker.engine.model.errors import (
     AddressFull,
     AlreadyInUse,
@@ -23,6 +24,7 @@ from broker.engine.model.errors import (
     TooManyQueues,
 )
 from broker.engine.model.names import FQQN_SEPARATOR
+from broker.engine.model.permissions import Permission
 from protocols.mqtt.codes import ReasonCode
 from protocols.mqtt.inflight import RECEIVE_MAXIMUM_DEFAULT
 from protocols.mqtt.properties import REASON_STRING, Properties
@@ -109,16 +111,18 @@ def refusal(error: EngineError, *, subscribing: bool = False) -> ReasonCode:
     return reasons.get(type(error), ReasonCode.UNSPECIFIED_ERROR)
 
 
-def full_queue_name(engine: Engine, syntax: AddressSyntax, text: str) -> str:
+def full_queue_name(engine: Engine, syntax: AddressSyntax, text: str, access: Access, permission: Permission) -> str:
     """Return `address::queue` if a topic or filter is the full name of a queue, else an empty text.
 
-    Both may be written as topics (`a/b::q/r`) or as in other protocols (`a.b::q.r`).
+    Both may be written as topics (`a/b::q/r`) or as in other protocols (`a.b::q.r`).  To a client without the
+    permission for that queue it is a topic, whether the queue exists or not.
     """
     written, separator, queue_name = text.partition(FQQN_SEPARATOR)
     if not (separator and written and queue_name):
         return ""
     queue_names = (queue_name, syntax.to_address(queue_name)) if SEPARATOR in queue_name else (queue_name,)
-    return engine.producers.full_queue_name((syntax.to_address(written), written), queue_names)
+    addresses = (syntax.to_address(written), written)
+    return engine.producers.full_queue_name(addresses, queue_names, access, permission)
 
 
 def reason_words(code: int, properties: Properties) -> str:

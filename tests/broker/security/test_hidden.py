@@ -21,7 +21,7 @@ from broker.engine.routing import registry
 from protocols.amqp.events import Detached
 from protocols.amqp.link import Link
 from protocols.amqp.performatives import Properties, Rejected, Source, Target
-from protocols.mqtt.packets import Ack, Suback, Subscribe
+from protocols.mqtt.packets import Ack, Suback, Subscribe, Will
 from protocols.mqtt.properties import REASON_STRING
 from protocols.mqtt.properties import Properties as MqttProperties
 from tests.broker.security.verbs import NAME, PASSWORD, amqp, mqtt, permissions, restrict, stomp
@@ -150,11 +150,37 @@ def by_publish(topic: str) -> Request:
     return ask
 
 
+def by_own_message(topic: str, *, will: bool = False) -> Request:
+    """What a subscription to a topic gets of what the same user publishes there, or leaves as a will."""
+
+    def ask(broker: SimBroker) -> str:
+        reader = mqtt(broker, id="reader")
+        reader.subscribe(topic)
+        client = mqtt(broker, will=Will(topic, b"mine", 0) if will else None)
+        if not will:
+            client.publish(topic, b"mine")
+        client.drop()
+        return str(reader.payloads())
+
+    return ask
+
+
 SENT_TO = ("open::hidden", "new::hidden", "/queue/hidden", "secret.queue::hidden", "/topic/secret.topic")
 READ = (*SENT_TO, "open::c.kept", "/queue/secret.queue", "/topic/secret.#")
 NODES = ("open::hidden", "new::hidden", "queue://hidden", "queue://secret.queue")
-FILTERS = ("open", "$share/g/open", "secret/queue", "secret/queue::hidden", "secret/topic::c.kept", "secret/#")
-TOPICS = ("secret/queue", "secret/queue::hidden", "open::hidden")
+#: Full names that are also topics, of which Bob may use every one.
+FULL_NAMES = (
+    "secret.queue::hidden",
+    "secret.queue::none",
+    "secret.topic::c.kept",
+    "secret.topic::kept",
+    "secret.queue::hid/den",
+)
+FILTERS = (
+    *("open", "$share/g/open", "secret/queue", "secret/queue::hidden", "secret/topic::c.kept", "secret/#"),
+    *("$share/g/secret.queue::hidden", *FULL_NAMES),
+)
+TOPICS = ("secret/queue", "secret/queue::hidden", "open::hidden", *FULL_NAMES)
 
 REQUESTS: dict[str, Request] = {
     **{f"stomp SEND {to}": by_stomp("SEND", destination=to) for to in SENT_TO},
@@ -173,6 +199,8 @@ REQUESTS: dict[str, Request] = {
     "amqp relay": by_relay("open::hidden"),
     **{f"mqtt SUBSCRIBE {to}": by_subscribe(to) for to in FILTERS},
     **{f"mqtt PUBLISH {to}": by_publish(to) for to in TOPICS},
+    **{f"mqtt PUBLISH to oneself {to}": by_own_message(to) for to in FULL_NAMES},
+    **{f"mqtt will {to}": by_own_message(to, will=True) for to in FULL_NAMES},
 }
 
 

@@ -165,11 +165,11 @@ def amqp_unsubscribe(broker: SimBroker) -> None:
         judge(event.error)
 
 
-def mqtt(broker: SimBroker, version: int = V5, **more: Any) -> MqttClient:
+def mqtt(broker: SimBroker, version: int = V5, *, id: str = "m", **more: Any) -> MqttClient:
     """An MQTT client that has tried to come in."""
     client = MqttClient()
     client.over(SimCarrier(broker))
-    return client.connect(greeting("m", version=version, user_name=NAME, password=PASSWORD.encode(), **more))
+    return client.connect(greeting(id, version=version, user_name=NAME, password=PASSWORD.encode(), **more))
 
 
 def mqtt_publish(qos: int, version: int = V5, *, retain: bool = False) -> Callable[[SimBroker], None]:

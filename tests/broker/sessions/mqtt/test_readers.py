@@ -30,6 +30,27 @@ def test_the_temporary_destination_of_another_connection(version: int, refusal: 
         assert client.subscribe(f"{name}::{name}") == [refusal]
 
 
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_subscription_by_full_name_is_idle_while_the_client_may_not_read_the_queue(qos: int, restart: bool) -> None:
+    """It does not become one to the topic of that name, on which the client would wait for ever."""
+    sim = world("jobs")
+    restrict(sim.broker, guarded())
+    sim.broker.connect(login="alice", passcode="right").confirmed("/queue/jobs", b"1")
+    again: dict[str, Any] = {"clean": False, "expiry": 100, **LOGIN}
+    client = sim.subscriber("c", "jobs::jobs", qos=qos, **again)
+    assert client.payloads() == [b"1"]
+    restrict(sim.broker, guarded("jobs"))
+    client.drop()
+    if restart:
+        sim.restart()
+    sim.broker.connect(login="alice", passcode="right").confirmed("/queue/jobs", b"2")
+    sim.connect("c", **again).drop()
+    assert not any(name.startswith("c.") for name in sim.broker.engine.queues), "it has no queue of its own"
+    restrict(sim.broker, guarded())
+    assert sim.connect("c", **again).payloads() == [b"2"]
+
+
 @pytest.mark.parametrize(("version", "refusal"), [(V311, 0x80), (V5, 0x87)])
 def test_a_filter_that_covers_what_is_forbidden_is_refused(version: int, refusal: int) -> None:
     sim = world("secret.#", filtered=False)
