@@ -98,7 +98,7 @@ COUNTED: Final = tuple(
     sorted([each.name for each in fields(Counters)] + [*{*LEFT_COUNTERS.values()} - {RemovalReason.UNROUTABLE.word}])
 )
 
-#: The shared `left` of queues that no message has left: a list of its own takes 200 bytes.
+#: The shared `left` of queues that no message has left: a list of its own takes 176 bytes.
 _NONE_LEFT: Final = [0] * (max(RemovalReason) + 1)
 
 
