@@ -80,6 +80,10 @@ class Ticks:
         """Begin some work of a connection (`Steps.begin`); what the first steps raise is the caller's."""
         self._state.steps.begin(owner, work, transport)
 
+    def add_work(self, owner: Hashable, work: LongWork, transport: object) -> None:
+        """Begin some work of a connection at the end of the tick (`Steps.add`)."""
+        self._state.steps.add(owner, work, transport)
+
     def spend(self, cost: int) -> bool:
         """Spend some of the tick's budget for a verb that is part of a long list; whether any is left (`Steps`)."""
         return self._state.steps.spend(cost)

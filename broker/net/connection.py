@@ -235,7 +235,7 @@ class Connection(asyncio.Protocol):
         return not self.peer.secure  # TLS cannot be half-closed
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is closed: end the session."""
+        """The socket is closed: end the session.  Thousands may be closed before anything else happens."""
         self._transport = None
         self._origin.forget(self)
         session, self.session = self.session, None

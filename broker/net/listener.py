@@ -7,6 +7,7 @@ import select
 import socket
 import ssl
 import sys
+from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Final
@@ -31,6 +32,9 @@ CHECKED_AT_ONCE: Final = 256
 
 #: Connections whose sockets may be looked at for each millisecond that passes: less than a tenth of a core.
 LOOKED_AT_PER_MS: Final = 100
+
+#: Connections that have ended and are forgotten together, before others are served: some 0.4 ms.
+FORGOTTEN_TOGETHER: Final = 100
 
 #: Connections that the kernel may queue; TCP of the peers retries those beyond it.
 BACKLOG: Final = 1_024
@@ -79,6 +83,7 @@ class Listener(Origin):
         self._sockets: ListeningSockets | None = None
         self._idle = asyncio.Event()
         self._looked_at = 0
+        self._ended: deque[Connection] = deque()  # their places are still to be freed
 
     async def open(self, host: str, port: int) -> list[tuple[str, int]]:
         """Listen, and return the addresses bound (port 0 picks a port).  Raises OSError."""
@@ -135,6 +140,8 @@ class Listener(Origin):
         if self._sockets is None:
             return False
         origin = block(held.origin)
+        while self._ended and self._is_full(origin):
+            self._forget_next()
         if 0 <= self._origin_max <= self._origins.get(origin, 0):
             refused = partial(self._refuse, allowed=self._origin_max)
             if not self._total.displace(held.origin, refused):
@@ -150,6 +157,10 @@ class Listener(Origin):
         self._held.add(held)
         self._origins[origin] = self._origins.get(origin, 0) + 1
         return True
+
+    def _is_full(self, origin: str) -> bool:
+        """Whether a new connection from this address would displace another one, or be refused."""
+        return self._slots.full or self._total.full or 0 <= self._origin_max <= self._origins.get(origin, 0)
 
     def _look_for_gone(self) -> None:
         """Let connections make room whose peers have hung up.
@@ -198,7 +209,19 @@ class Listener(Origin):
         self._total.closing(connection)
 
     def forget(self, connection: Connection) -> None:
-        """Note that a connection has ended."""
+        """Note that a connection has ended: its place is free soon, or when another one needs it."""
+        self._ended.append(connection)
+        if len(self._ended) == 1:
+            asyncio.get_running_loop().call_soon(self._forget_some)
+
+    def _forget_some(self) -> None:
+        for _ in range(min(len(self._ended), FORGOTTEN_TOGETHER)):
+            self._forget_next()
+        if self._ended:
+            asyncio.get_running_loop().call_soon(self._forget_some)
+
+    def _forget_next(self) -> None:
+        connection = self._ended.popleft()
         self._release(connection)
         if self.connections.pop(connection, connection) is None:
             self._left(connection.peer)

@@ -154,15 +154,13 @@ class Tick:
         self.enter()
 
     def end_connection(self, transport: Transport, call: Callable[[], None]) -> None:
-        """Make a call that ends a connection, in this tick or a later one: thousands of connections may end at once.
+        """Make a call that ends a connection, at the end of this tick or in a later one.
 
-        Their ends come in order, each after what the connection had sent before.
+        Thousands of connections may end at once, before the event loop does anything else.  Their ends come in order,
+        each after what the connection had sent before.
         """
         self.enter()
-        try:
-            self.engine.ticks.begin_work("connections that end", self._ending(transport, call), transport)
-        except BaseException as error:
-            self.failed(transport, error)
+        self.engine.ticks.add_work("connections that end", self._ending(transport, call), transport)
 
     def _ending(self, transport: Transport, call: Callable[[], None]) -> LongWork:
         self.touch(transport)

@@ -10,6 +10,7 @@ Two ways to use it:
     spend       a loop that continues by itself in the next tick (a queue that is served again, alarms that are due)
                 spends what each round costs, and ends when `spend` says so
     begin       any other work is a generator, which does a little and yields the cost of that; each tick resumes it
+    add         the same, but it begins at the end of the tick: thousands may be added in one
 
 Work of one owner is done in order.  Owners take turns: one with much to do does not hold up another.
 """
@@ -139,6 +140,10 @@ class Steps:
                 return
             self.left -= cost
         self._lines[owner] = deque([(work, transport)])
+
+    def add(self, owner: Hashable, work: LongWork, transport: object = None) -> None:
+        """Begin some work at the end of the tick, behind the unfinished work of the same owner."""
+        self._lines.setdefault(owner, deque()).append((work, transport))
 
     def is_busy(self, owner: Hashable) -> bool:
         """Whether an owner has unfinished work."""

@@ -723,6 +723,17 @@ def test_many_connections_that_end_at_once_end_in_steps(sim: SimWorld, lasting: 
     assert watcher.payloads() == [b"%d" % n for n in range(200)], "each has its will, in order"
 
 
+def test_a_lost_connection_ends_at_the_end_of_the_tick(sim: SimWorld) -> None:
+    """The event loop tells of thousands before it does anything else; ends of 10 ms came on top of that."""
+    clients = [sim.connect(f"c{n}", expiry=60) for n in range(10)]
+    sessions = [sim.broker.accepting.mqtt_sessions.get(f"c{n}") for n in range(10)]
+    with sim.broker.turn():
+        for client in clients:
+            carrier(client).abort()
+        assert all(session is not None and session.owner is not None for session in sessions)
+    assert all(session is not None and session.owner is None for session in sessions)
+
+
 def test_many_sessions_that_expire_at_once_end_in_steps(sim: SimWorld) -> None:
     for n in range(200):
         sim.connect(f"c{n}", expiry=60).drop()
