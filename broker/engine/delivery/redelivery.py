@@ -129,10 +129,6 @@ def _give_back(
 ) -> None:
     if not _return(state, queue, messages):
         return
-    if how.notes:
-        for message in messages:
-            if message.refs == 1:
-                message.annotate(how.notes)
     states = queue.states
     ids = [message.id for message in messages]
     queue.acquired.update(dict.fromkeys(ids))
@@ -149,10 +145,19 @@ def _give_back(
     if dead:
         spent = set(dead)
         alive = [message for message in messages if message not in spent]
+    if how.notes:
+        _annotate(state, alive, how.notes, bounded=True)
+        _annotate(state, dead, how.notes, bounded=False)  # they leave, and their dead letters keep them
     staying = _send_to_dla(state, queue, dead, how.text, consumer)
     _journal_counts(state, queue, alive + staying, failed, flagged)
     arrival.keep_for_later(state, queue, staying)
     requeue(state, queue, alive, delayed=how.delayed)
+
+
+def _annotate(state: State, messages: list[Message], notes: Annotations, *, bounded: bool) -> None:
+    for message in messages:
+        if message.refs == 1:
+            state.room.annotate(message, notes, bounded=bounded)
 
 
 def is_spent(state: State, queue: Queue, message: Message, more: int = 0) -> bool:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from sys import intern
 
+from broker.engine.model.message import OWN_PREFIX
 from store.record import encode_json
 
 
@@ -41,7 +43,14 @@ def to_json(annotations: Mapping[str, str | int]) -> dict[str, object]:
 
 def from_json(found: Mapping[str, object]) -> dict[str, str | int]:
     """The inverse of `to_json`.  Raises ValueError for a value that is no annotation."""
-    return {name: value if isinstance(value, str | int) else _typed(name, value) for name, value in found.items()}
+    return {
+        _shared(name): value if isinstance(value, str | int) else _typed(name, value) for name, value in found.items()
+    }
+
+
+def _shared(name: str) -> str:
+    """The one object of the broker's own name, which all messages share in memory."""
+    return intern(name) if name.startswith(OWN_PREFIX) else name
 
 
 def _typed(name: str, value: object) -> str | int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy as copied
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -45,7 +46,7 @@ class Edit:
 
     def applied(self, copy: Message) -> Message:
         """The edited copy.  The copy must be on no queue yet and not share its header."""
-        header, head, body = copy.header, copy.head, copy.body
+        header, head, body = copied(copy.header), copy.head, copy.body
         if self.remove or self.add:
             head = header.format.edited(head, self.remove, self.add)
         if self.body is not None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from copy import copy
 from enum import IntEnum
+from sys import getsizeof
 from typing import Final, Protocol
 
 from store.body import LargeBody
@@ -24,8 +25,11 @@ Value = str | int | float | bool | bytes | None
 Annotations = dict[str, str | int]
 
 #: Bytes that a message costs in memory beside its headers and body (objects, references, bookkeeping); measured on
-#: CPython 3.11 for a message with its own header and body objects on one queue.
+#: CPython 3.11 for a message on one queue whose `MessageHeader` has nothing of its own (`MessageHeader.charge`).
 MESSAGE_OVERHEAD_BYTES: Final = 288
+
+#: Bytes of a `MessageHeader` and its numbers, without its group and annotations.
+HEADER_BYTES: Final = 192
 
 #: The most bytes that a body in a file counts for.  A piece of it is in memory while it is delivered, so the windows of
 #: consumers, which count bytes, must count something.
@@ -86,6 +90,9 @@ NUMBERS: Final = frozenset(
         REPLAY_TIME,
     }
 )
+
+#: The prefix of all of them.
+OWN_PREFIX: Final = "_AMQ_"
 
 #: Prefixes of names that only the broker writes, or ActiveMQ Artemis does: set by a client, they would be mistaken for
 #: the broker's own.  Sessions drop them from arriving messages and accept the rest, so a tool may send a dead letter
@@ -160,13 +167,15 @@ class MessageHeader:
     message group, empty for none; its last message sets `closes_group`.  The messages of one run may be of several
     groups, but not some in groups and others in none.  `attempts` counts deliveries that failed at another broker
     before the message came here; the queue goes on counting.  `retained`: it also became the retained message of its
-    address, or cleared that one, so that it is not lost if no queue takes it.
+    address, or cleared that one, so that it is not lost if no queue takes it.  `charged`: a message already counts it
+    in its size.
     """
 
     __slots__ = (
         "address",
         "annotations",
         "attempts",
+        "charged",
         "closes_group",
         "durable",
         "expiration",
@@ -217,6 +226,7 @@ class MessageHeader:
         self.closes_group = closes_group
         self.attempts = attempts
         self.retained = False
+        self.charged = False
 
     def __copy__(self) -> MessageHeader:
         return MessageHeader(
@@ -245,6 +255,21 @@ class MessageHeader:
         moved.routing_type, moved.attempts = None, NEW
         return moved
 
+    def charge(self) -> int:
+        """The bytes that one more message with this header counts for it: all of them for the first, none for others.
+
+        A header without group and annotations counts nothing: a run shares it.
+        """
+        if self.charged:
+            return 0
+        self.charged = True
+        if not (self.group or self.annotations):
+            return 0
+        nbytes = HEADER_BYTES
+        if self.group:
+            nbytes += getsizeof(self.group)
+        return nbytes + annotations_bytes(self.annotations) if self.annotations else nbytes
+
     def in_group(self, group: str, *, closes: bool) -> MessageHeader:
         """The same header for another group of messages."""
         grouped = copy(self)
@@ -256,10 +281,11 @@ class Message(StoredMessage):
     """A message: identity, headers, body, and where it is held.
 
     `refs` counts the queues that hold it (one, until it is routed to more), `segment` is the journal segment of its
-    record (0: not journalled), `size` is its cost in memory in bytes; of a body in a file only a piece counts.
+    record (0: not journalled), `size` is its cost in memory in bytes; of a body in a file only a piece counts.  Of
+    `size`, `header_bytes` are for its header: 0 if another message counts that.
     """
 
-    __slots__ = ("header", "refs", "segment", "size")
+    __slots__ = ("header", "header_bytes", "refs", "segment", "size")
 
     def __init__(self, header: MessageHeader, head: bytes, body: bytes) -> None:
         # Not through super().__init__(): uncompiled, that call costs as much as the rest.
@@ -267,13 +293,15 @@ class Message(StoredMessage):
         self.head = head
         self.body = body
         self.header = header
-        self.size = len(head) + len(body) + MESSAGE_OVERHEAD_BYTES
+        self.header_bytes = 0 if header.charged else header.charge()
+        self.size = len(head) + len(body) + MESSAGE_OVERHEAD_BYTES + self.header_bytes
         self.refs = 1
         self.segment = 0
 
     def __copy__(self) -> Message:
         message = Message(self.header, self.head, b"")
         message.id, message.body, message.size = self.id, self.body, self.size
+        message.header_bytes = self.header_bytes
         message.refs, message.segment = self.refs, self.segment
         return message
 
@@ -292,16 +320,26 @@ class Message(StoredMessage):
         return self.header.format.reply_to(self.head)
 
     def annotate(self, annotations: Annotations) -> None:
-        """Add annotations to this message alone: it gets its own copy of the shared header."""
-        self.header = copy(self.header)
-        self.header.annotations = (self.header.annotations or {}) | annotations
+        """Add annotations to this message alone: it gets its own copy of the shared header, and its size changes.
+
+        Of a message on a queue `Room.annotate` does it, which charges the difference.
+        """
+        header = copy(self.header)
+        header.annotations = (header.annotations or {}) | annotations
+        self.use_header(header)
+
+    def use_header(self, header: MessageHeader) -> None:
+        """Replace its header: its size changes by what the headers cost."""
+        before, self.header_bytes = self.header_bytes, header.charge()
+        self.size += self.header_bytes - before
+        self.header = header
 
     def regroup(self) -> None:
         """Put it in the group that its properties name; a shared header is copied, not changed."""
         header = self.header
         group, closes = group_of(PropertyView(self))
         if (group, closes) != (header.group, header.closes_group):
-            self.header = header.in_group(group, closes=closes)
+            self.use_header(header.in_group(group, closes=closes))
 
     def with_content(self, head: bytes, body: bytes) -> Message:
         """A copy with new content, for conversion; it is on no queue."""
@@ -333,7 +371,8 @@ class PagedMessage(Message):
         self.head = head
         self.body = body
         self.header = header
-        self.size = len(head) + len(body) + MESSAGE_OVERHEAD_BYTES
+        self.header_bytes = 0 if header.charged else header.charge()
+        self.size = len(head) + len(body) + MESSAGE_OVERHEAD_BYTES + self.header_bytes
         self.refs = 1
         self.segment = 0
         self.offset = offset
@@ -346,6 +385,14 @@ class PagedMessage(Message):
     def annotate(self, annotations: Annotations) -> None:
         super().annotate(annotations)
         self.offset = 0
+
+
+def annotations_bytes(annotations: Annotations) -> int:
+    """What annotations cost in memory, in bytes; the broker's own names are there once for all messages."""
+    nbytes = getsizeof(annotations)
+    for name, value in annotations.items():
+        nbytes += getsizeof(value) if name.startswith(OWN_PREFIX) else getsizeof(name) + getsizeof(value)
+    return nbytes
 
 
 def size_of(messages: list[Message]) -> int:

@@ -233,7 +233,7 @@ def place_at(state: State, target: Address, message: Message, annotations: Annot
     try:
         if copy.header.durable:
             noted = len(annotation.encode(annotations))  # in the copy, and much of it in the record of the death
-            arrival.reserve_bytes(state, copy.size + 2 * noted, essential=True)
+            arrival.reserve_bytes(state, copy.size - copy.header_bytes + 2 * noted, essential=True)
     except DiskFull:
         report_no_room(state, message.id, address=target.name)
         return None

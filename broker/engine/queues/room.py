@@ -43,7 +43,13 @@ from typing import TYPE_CHECKING, Final
 
 from broker.engine.model.attributes import QueueAttributes
 from broker.engine.model.errors import AddressFull
-from broker.engine.model.message import MESSAGE_OVERHEAD_BYTES, Message, size_of
+from broker.engine.model.message import (
+    MESSAGE_OVERHEAD_BYTES,
+    Annotations,
+    Message,
+    annotations_bytes,
+    size_of,
+)
 from broker.engine.model.report import Report
 from broker.engine.model.settings import AddressFullPolicy, AddressSettings, PageFullPolicy
 from broker.engine.queues.address import Address, Producer, Targets
@@ -59,6 +65,9 @@ if TYPE_CHECKING:
 #: A full address or queue is reported again only after it has fallen to this percentage of its limit: not for every
 #: message while it is at its limit.
 REPORT_AGAIN_PERCENT: Final = 50
+
+#: The most bytes of annotations that consumers may add to a message while memory is full: enough for a trace context.
+FULL_ANNOTATIONS_BYTES: Final = 1024
 
 
 class Admission(Enum):
@@ -448,6 +457,21 @@ class Room:
         """Charge a message in memory to the address `after` instead of `before`."""
         self.charge(after, [message])
         self.discharge(before, message.size, 1)
+
+    def annotate(self, message: Message, annotations: Annotations, *, bounded: bool) -> None:
+        """Add annotations to a message in memory, and charge them.
+
+        `bounded`: while memory is full, or would be with them, a message gets no more than FULL_ANNOTATIONS_BYTES.
+        """
+        address, before = self.charged(message.header.address), message.size
+        if bounded:
+            more = annotations_bytes((message.header.annotations or {}) | annotations)
+            full = not self.usage.fits(more) or is_full(address, 0, more)
+            if full and more > FULL_ANNOTATIONS_BYTES:
+                return
+        message.annotate(annotations)
+        address.size_bytes += message.size - before
+        self.usage.bytes += message.size - before
 
     def take_over(self, address: Address) -> None:
         """Charge to a new address what a deleted one of its name is still charged for."""

@@ -141,7 +141,7 @@ class MessageReader:
         else:
             message = Message.of(copy(header), stored.head, self._bodies.stored(stored.body))
         if stored.flags & record.GROUPED:
-            message.header = self._in_group(message)
+            message.use_header(self._in_group(message))
         message.id = stored.id
         message.refs = 0
         message.segment = segment

@@ -11,11 +11,13 @@ import pytest
 
 from broker.engine.delivery import redelivery
 from broker.engine.delivery.redelivery import DeliveryOutcome
+from broker.engine.model.message import Message
 from broker.engine.queues.consumer import EXCLUDED_SWEEP_MIN, AckMode, LinkTarget
 from broker.engine.queues.paging.depage import RETRY_MS
+from broker.engine.queues.room import FULL_ANNOTATIONS_BYTES
 from store import decode
 from store.record import DeadLetterReason, RemovalReason
-from tests.broker.engine.engine_harness import Bench, notes
+from tests.broker.engine.engine_harness import Bench, Taker, notes
 from tests.simulation.world import check_accounts, check_counters, journal_records, reasons
 from tests.support.bodies import body_of
 
@@ -447,3 +449,79 @@ def test_a_scheduled_message_that_becomes_ready_expires_there() -> None:
     assert bench.places("a") == {b"1": "ready"}
     bench.broker.advance(60_000)
     assert bench.bodies("ExpiryQueue") == [b"1"]
+
+
+def modified(bench: Bench, taker: Taker, message: Message, text: str) -> None:
+    """A consumer gives a message back with an annotation, and does not get it again."""
+    how = replace(redelivery.RELEASED, delayed=False, excluded=True, notes={"x-text": text})
+    bench.enter().consumers.give_back(taker.consumer, message.id, how)
+    bench.run()
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_annotations_that_a_consumer_adds_are_charged_until_the_message_leaves(durable: bool) -> None:
+    bench = Bench()
+    messages = bench.sent("a", b"1", b"2", durable=durable)
+    before = bench.engine.usage.bytes
+    for size in (10_000, 20_000):  # the second replaces the first
+        taker = bench.take("a")
+        for message in messages:
+            modified(bench, taker, message, "x" * size)
+        added = bench.engine.usage.bytes - before
+        assert 2 * size <= added <= 2 * (size + 1000)
+        assert bench.engine.addresses["a"].size_bytes == bench.engine.usage.bytes == sum(m.size for m in messages)
+        bench.close(taker, redelivery.CLOSED)
+    taker = bench.take("a")
+    bench.ack(taker, *messages)
+    assert bench.engine.addresses["a"].size_bytes == bench.engine.usage.bytes == 0
+
+
+def test_annotations_on_disk_count_the_same_when_they_are_read_back() -> None:
+    bench = Bench({"match": "a", "redelivery-delay": 5000, "max-size-bytes": 40_000, "max-read-page-bytes": 40_000})
+    messages = bench.sent("a", *[b"%d" % n for n in range(10)], durable=False)
+    taker = bench.take("a")
+    how = replace(redelivery.RELEASED, notes={"x-text": "x" * 9_000})
+    for message in messages:
+        bench.enter().consumers.give_back(taker.consumer, message.id, how)
+    bench.run()
+    assert bench.engine.addresses["a"].size_bytes < 40_000
+    taker.taken.clear()
+    bench.broker.advance(5000)
+    assert bench.engine.usage.bytes == sum(message.size for message in taker.taken)
+    bench.ack(taker, *taker.taken)
+    assert bench.engine.addresses["a"].size_bytes == bench.engine.usage.bytes == 0
+
+
+def test_annotations_do_not_fill_memory_beyond_its_limit() -> None:
+    bench = Bench({"match": "a", "max-size-bytes": 50_000}, {"match": "DLQ"})
+    messages = bench.sent("a", *[b"%d" % n for n in range(20)])
+    taker = bench.take("a")
+    for message in messages:
+        modified(bench, taker, message, "x" * 9_000)
+    noted = [message for message in messages if message.header.annotations]
+    assert 0 < len(noted) < 6
+    assert bench.engine.addresses["a"].size_bytes <= 50_000
+
+
+def test_annotations_of_a_few_bytes_are_added_although_memory_is_full() -> None:
+    bench = Bench({"match": "a", "max-size-bytes": 6000})
+    messages = bench.sent("a", *[b"%d" % n for n in range(20)])
+    taker = bench.take("a")
+    for text in ("x" * 100, "x" * (FULL_ANNOTATIONS_BYTES + 1)):
+        for message in messages[:5]:
+            modified(bench, taker, message, text)
+        bench.close(taker, redelivery.CLOSED)
+        taker = bench.take("a")
+    assert [(message.header.annotations or {}).get("x-text") for message in messages[:5]] == ["x" * 100] * 5
+
+
+def test_a_message_that_dies_takes_its_annotations_along_although_memory_is_full() -> None:
+    bench = Bench({"match": "a", "max-size-bytes": 1000, "dead-letter-address": "DLQ", "max-delivery-attempts": 1})
+    messages = bench.sent("a", b"1", b"2", b"3")
+    taker = bench.take("a")
+    how = replace(redelivery.rejected("no"), notes={"x-text": "why"})
+    for message in messages:
+        bench.enter().consumers.give_back(taker.consumer, message.id, how)
+    bench.run()
+    assert [(each.header.annotations or {}).get("x-text") for each in bench.messages("DLQ")] == ["why"] * 3
+    bench.check()

@@ -59,7 +59,18 @@ def test_a_copy_agrees_in_everything() -> None:
 
 
 def test_the_size_is_what_it_costs() -> None:
-    assert Message(MessageHeader("a", FORMAT), b"12345", b"123").size == MESSAGE_OVERHEAD_BYTES + 8
+    header = MessageHeader("a", FORMAT)
+    assert Message(header, b"12345", b"123").size == MESSAGE_OVERHEAD_BYTES + 8
+
+
+def test_annotations_and_the_name_of_a_group_count_once() -> None:
+    header = MessageHeader("a", FORMAT, group="g" * 1000, annotations={"x-a": "v" * 1000})
+    first, second = (Message(header, b"", b"") for _ in range(2))
+    assert 2000 < first.size - MESSAGE_OVERHEAD_BYTES < 3000
+    assert second.size == MESSAGE_OVERHEAD_BYTES
+    for size in (1000, 2000, 500):
+        second.annotate({"x-b": "€" * size})
+        assert 2000 + 2 * size < second.size - MESSAGE_OVERHEAD_BYTES < 3000 + 2 * size
 
 
 @pytest.mark.parametrize(
