@@ -218,6 +218,7 @@ class BodyFiles:
         """Write a part, or refuse the upload if room, a descriptor or memory is missing.  Raises LogFailed."""
         upload, data = part.upload, part.data
         if upload.refusal:
+            self.results.append((upload, len(data), None))
             return
         reference = None
         try:
@@ -412,6 +413,9 @@ class Bodies:
         self._started = False
         self._dropped: deque[int] = deque()
         self._recorded: set[int] = set()  # bodies that a record refers to
+        #: Bytes of all uploads that are not yet written; `on_pending` is called when some were, before any `changed`.
+        self.pending = 0
+        self.on_pending: Callable[[], None] = _ignore
 
     @property
     def nbytes(self) -> int:
@@ -501,6 +505,7 @@ class Bodies:
         assert upload.reference is None, "a complete body gets no more bytes"
         upload.nbytes += len(data)
         upload.pending += len(data)
+        self.pending += len(data)
         self._submit(Part(upload, data, last=last))
 
     def abort(self, upload: Upload) -> None:
@@ -515,10 +520,13 @@ class Bodies:
         while results:
             upload, nbytes, reference = results.popleft()
             upload.pending -= nbytes
+            self.pending -= nbytes
             upload.reference = reference
             changed[upload] = None
             if reference is not None and upload.changed is _ignore:
                 self._submit(Drop([upload.id]))  # aborted when its last part had been submitted already
+        if changed:
+            self.on_pending()
         for upload in changed:
             upload.changed()
 

@@ -48,7 +48,6 @@ from broker.engine.publish.publish import Producers
 from broker.engine.publish.send import PublishResult, Refusal, Send
 from broker.engine.queues.address import Address, Producer
 from broker.engine.queues.bodies import (
-    PENDING_BYTES_LOW,
     PENDING_BYTES_MAX,
     PIECE_BYTES,
     Checksum,
@@ -85,7 +84,6 @@ __all__ = [
     "NAME_CHARS_MAX",
     "NEVER_EXPIRES",
     "OUTCOMES",
-    "PENDING_BYTES_LOW",
     "PENDING_BYTES_MAX",
     "PIECE_BYTES",
     "REASONS",

@@ -54,6 +54,7 @@ from broker.engine.publish.system_topics import SystemTopics
 from broker.engine.queues.address import Address
 from broker.engine.queues.bodies import Uploads
 from broker.engine.queues.diverts import Divert
+from broker.engine.queues.partial import PartialMessages
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.room import Usage
 from broker.engine.queues.state import State
@@ -101,6 +102,7 @@ class Engine:
         self.security = Security(noting(report, state.notes))
         self.cleaner = Cleaner(state)
         self.uploads = Uploads(state)
+        self.partial = PartialMessages(state.room)
         #: Read-only views; only verbs change them.
         self.addresses: Mapping[str, Address] = state.addresses
         self.queues: Mapping[str, Queue] = state.queues

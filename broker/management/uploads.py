@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from broker.engine import PENDING_BYTES_LOW, LargeBody
+from broker.engine import LargeBody
 from broker.engine.model.errors import AlreadyInUse, NotFound
 from broker.management.ports import Broker
 
@@ -42,9 +42,9 @@ class _Coming:
 
         Raises DiskFull; NotFound if the upload is abandoned meanwhile.
         """
-        upload = self._upload
-        self._engine.uploads.write(upload, data, last=last)
-        while not upload.refusal and (upload.reference is None if last else upload.pending > PENDING_BYTES_LOW):
+        upload, uploads = self._upload, self._engine.uploads
+        uploads.write(upload, data, last=last)
+        while not upload.refusal and (upload.reference is None if last else not uploads.may_go_on(upload)):
             self._changed.clear()
             await self._changed.wait()
             if self.ended:

@@ -1,7 +1,7 @@
 """A message that arrives in parts: its body is written to a file, and published once that is complete.
 
 none      begin -> coming
-coming    write -> coming: reading stops while more than PENDING_BYTES_MAX wait for the disk
+coming    write -> coming: reading stops while too much of it, or of all uploads, waits for the disk
           write the last part -> whole: reading stops until the file is durable
           the disk refuses -> `done` with the reason; the remaining parts are ignored
 whole     durable, or refused -> `done`, resume reading, and `proceed`
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.engine import PENDING_BYTES_LOW, PENDING_BYTES_MAX, Engine, LargeBody, Upload
+from broker.engine import Engine, LargeBody, Upload
 from broker.engine.model.errors import EngineError
 from broker.sessions.reading import Reading
 
@@ -54,7 +54,7 @@ class Uploading:
         assert upload is not None, "it has begun, and was not refused"
         self.whole = last
         self._engine.uploads.write(upload, data, last=last)
-        if last or upload.pending > PENDING_BYTES_MAX:
+        if last or self._engine.uploads.too_fast(upload):
             self._reading.stop(self)  # others of its connection may wait, too
 
     def _changed(self) -> None:
@@ -62,7 +62,7 @@ class Uploading:
         if upload is None:
             return  # abandoned while parts were still being written
         if upload.reference is None and not upload.refusal:
-            if upload.pending <= PENDING_BYTES_LOW and not self.whole:
+            if not self.whole and self._engine.uploads.may_go_on(upload):
                 self._reading.go(self)
             return
         self._upload = None

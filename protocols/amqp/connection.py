@@ -129,6 +129,11 @@ class AmqpConnection:
         """The sessions that the peer has begun."""
         return self._channels.sessions
 
+    @property
+    def partial_bytes(self) -> int:
+        """Bytes held of messages that have not come whole."""
+        return self._transport.partial_bytes
+
     # -- receiving -------------------------------------------------------------------------------------------------
 
     def receive_data(self, data: bytes) -> None:

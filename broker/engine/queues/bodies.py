@@ -13,6 +13,7 @@ from typing import Final
 from broker.engine.model.errors import DiskFull
 from broker.engine.model.message import LARGE_BODY_BYTES
 from broker.engine.queues.state import State
+from broker.engine.queues.uncommitted import MEMORY_PART
 from store.bodies import Upload as Upload
 from store.body import Checksum as Checksum
 from store.body import LargeBody as LargeBody
@@ -24,6 +25,10 @@ ONLY_READS = True
 #: Bytes of one upload that may wait for the disk: above this its connection is not read, until a quarter is left.
 PENDING_BYTES_MAX: Final = 1 << 20
 PENDING_BYTES_LOW: Final = PENDING_BYTES_MAX // 4
+
+#: The same of all uploads together, if a quarter of the broker's memory is not less: a second's work of a common disk.
+#: Above it, no connection is read while anything of its upload is pending.
+PENDING_ALL_BYTES_MAX: Final = 64 << 20
 
 #: Bytes of a body read and written at a time: enough to cost little, few enough that others wait less than a
 #: millisecond for it.
@@ -88,10 +93,31 @@ def _reading() -> Iterator[None]:
 
 
 class Uploads:
-    """The bodies being uploaded."""
+    """The bodies being uploaded.  What is not yet written is charged to the broker's memory."""
 
     def __init__(self, state: State) -> None:
         self._state = state
+        self._charged = 0
+        state.journal.bodies.on_pending = self._charge
+
+    def _charge(self) -> None:
+        pending = self._state.journal.bodies.pending
+        more, self._charged = pending - self._charged, pending
+        self._state.room.charge_arriving(more)
+
+    @property
+    def _full(self) -> bool:
+        memory_max = self._state.usage.bytes_max
+        most = PENDING_ALL_BYTES_MAX
+        return self._charged > (min(most, memory_max // MEMORY_PART) if memory_max >= 0 else most)
+
+    def too_fast(self, upload: Upload) -> bool:
+        """Whether the client of an upload must send no more for now, until its progress says `may_go_on`."""
+        return upload.pending > PENDING_BYTES_MAX or (upload.pending > 0 and self._full)
+
+    def may_go_on(self, upload: Upload) -> bool:
+        """Whether a client that was stopped may send more."""
+        return upload.pending <= PENDING_BYTES_LOW and not (upload.pending and self._full)
 
     def begin(self, changed: Callable[[], None], *, durable: bool, transport: object = None) -> Upload:
         """Begin an upload; `changed` is called on its progress, within a tick.  Raises DiskFull.
@@ -112,8 +138,9 @@ class Uploads:
         return state.journal.bodies.begin(report_change, durable=durable, owner=transport)
 
     def write(self, upload: Upload, data: bytes, *, last: bool = False) -> None:
-        """Add bytes to an upload.  With more than PENDING_BYTES_MAX pending, its client must wait."""
+        """Add bytes to an upload.  Its client must wait if it is `too_fast` then."""
         self._state.journal.bodies.write(upload, data, last=last)
+        self._charge()
 
     def abort(self, upload: Upload) -> None:
         """Abort an upload that will never be complete."""

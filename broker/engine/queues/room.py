@@ -450,8 +450,17 @@ class Room:
         address.size_messages -= count
         if not address.size_messages:
             self.departed.pop(name, None)
+        self._wake_if_room()
+
+    def _wake_if_room(self) -> None:
         if self.blocking and not self.usage.disk.full and self.usage.fits(-self.transactions.sent_bytes):
             self.wake()
+
+    def charge_arriving(self, nbytes: int) -> None:
+        """Count bytes of messages that have not come whole, so that no address has them; below 0: no longer."""
+        self.usage.bytes += nbytes
+        if nbytes < 0:
+            self._wake_if_room()
 
     def recharge(self, message: Message, before: str, after: str) -> None:
         """Charge a message in memory to the address `after` instead of `before`."""

@@ -71,6 +71,7 @@ class AmqpEndpoint(LinkOwner):
     ) -> None:
         super().__init__(tick, transport, options, codec, connection_id, peer)
         self._steps: ReadSteps[Event] = ReadSteps(self, self.process)
+        self._partial_bytes = 0  # held of messages that have not come whole, as charged
         self._ended = False  # the peer has closed its side
         self._gone = False  # the connection is lost, and what came before is still to be handled
 
@@ -119,6 +120,8 @@ class AmqpEndpoint(LinkOwner):
         except AmqpError as error:
             failure = error
         self.incoming.publish()
+        if self._partial_bytes != self.codec.partial_bytes and not self.lost:
+            failure = failure or self._charge_partial()
         if failure is not None:
             self.fail_with(failure)
         if self.answers.confirm(self):
@@ -137,6 +140,14 @@ class AmqpEndpoint(LinkOwner):
                         return
                 if (at % ASKED_AFTER == 0 or isinstance(event, _LONG)) and steps.pauses(events, at):
                     return
+
+    def _charge_partial(self) -> AmqpError | None:
+        """Charge what is held of incomplete messages.  Returns the error if it is too much."""
+        self._partial_bytes = nbytes = self.codec.partial_bytes
+        if self.engine.partial.hold(self, nbytes):
+            return None
+        text = f"The broker has no memory for {nbytes} bytes of messages that have not come whole."
+        return connection_error(RESOURCE_LIMIT_EXCEEDED, text)
 
     def _end_if_ended(self) -> None:
         """End if the codec has found an error, or the peer has gone, and all that it sent before is handled."""
@@ -221,6 +232,8 @@ class AmqpEndpoint(LinkOwner):
         if self.lost:
             return
         self.lost = True
+        if self._partial_bytes:
+            self.engine.partial.hold(self, 0)
         self.engine.connections.closed(self.id)
         self.ending()
         self.outgoing.close(how)

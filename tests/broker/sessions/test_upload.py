@@ -8,9 +8,10 @@ import pytest
 
 from broker.engine import PENDING_BYTES_MAX, LargeBody
 from broker.engine.model.errors import DiskFull, EngineError
+from broker.engine.queues.bodies import PENDING_ALL_BYTES_MAX
 from broker.sessions.reading import Reading
 from broker.sessions.upload import Uploading
-from tests.support.sim_broker import SimBroker
+from tests.support.sim_broker import SimBroker, configured
 from tests.support.sim_files import SimFiles
 
 
@@ -109,3 +110,66 @@ def test_the_end_of_one_upload_does_not_resume_reading_for_another(last: bool) -
     assert not source.read
     source.broker.run()
     assert source.read
+
+
+# -- all together ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ["durable", "aborted", "refused"])
+def test_what_waits_for_the_disk_is_charged_until_it_is_written(ending: str) -> None:
+    files = SimFiles()
+    source = Source(SimBroker(files=files))
+    source.upload.begin(durable=True)
+    if ending == "refused":
+        files.capacity = 0
+    for _ in range(3):
+        source.upload.write(b"a" * 1000, last=False)
+    assert source.broker.engine.usage.bytes == 3000
+    if ending == "aborted":
+        source.upload.abandon()
+    source.broker.run()
+    assert source.broker.engine.usage.bytes == 0
+
+
+def test_all_uploads_together_may_have_a_part_of_the_memory() -> None:
+    """Limit: a quarter of the memory; beyond it each waits until all that it has sent is written, not longer."""
+    broker = SimBroker(engine_limits={"global_size_max": 4000})
+    sources = [Source(broker) for _ in range(3)]
+    for source in sources:
+        source.upload.begin(durable=True)
+    sources[0].upload.write(b"a" * 1000, last=False)
+    assert sources[0].read
+    sources[1].upload.write(b"a", last=False)
+    assert [source.read for source in sources] == [True, False, True], "who sends nothing does not wait"
+    broker.run()
+    assert [source.read for source in sources] == [True, True, True]
+
+
+@pytest.mark.parametrize("memory", [-1, 1 << 40])
+def test_however_much_memory_there_is_they_have_a_limit(memory: int) -> None:
+    broker = SimBroker(engine_limits={"global_size_max": memory})
+    sources = [Source(broker) for _ in range(PENDING_ALL_BYTES_MAX // PENDING_BYTES_MAX + 1)]
+    for source in sources:
+        source.upload.begin(durable=True)
+        source.upload.write(bytes(PENDING_BYTES_MAX), last=False)
+    assert [source.read for source in sources] == [True] * (len(sources) - 1) + [False]
+    broker.run()
+    assert sources[-1].read
+
+
+def test_a_producer_waits_for_them() -> None:
+    """They take memory that messages would have, and give it back."""
+    broker = SimBroker(
+        configured({"match": "q", "address-full-policy": "BLOCK"}), engine_limits={"global_size_max": 4000}
+    )
+    client = broker.connect()
+    client.confirmed("/queue/q")
+    source = Source(broker)
+    broker.hold_disk()
+    source.upload.begin(durable=True)
+    source.upload.write(b"a" * 5000, last=False)
+    client.send("/queue/q", b"x")
+    assert not client.reading
+    broker.release_disk()
+    broker.run()
+    assert client.reading
