@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from broker.engine import Ending, LongWork, Unreadable
@@ -51,6 +52,9 @@ _ENDING: Final = "ending"
 #: Changed subscriptions that are stored at once: a thousand would take too long.
 _NOTED_TOGETHER: Final = 64
 
+#: Acknowledgements of a run that are handled together, in some 3 ms.
+ACKS_TOGETHER: Final = 1_024
+
 #: The method that handles each packet, by packet type.
 Handlers = Mapping[int, Callable[[Any, Any], None]]
 
@@ -86,7 +90,7 @@ class MqttEndpoint(Port):
         self._ended = False  # the peer has closed its side
         self._ending = False  # it fails once all owed answers are sent
         self._steps: ReadSteps[Packet] = ReadSteps(self, self.process)
-        self._rest: Publish | None = None  # what is still to be published of the run being handled
+        self._rest: Publish | Ack | None = None  # what is still to be handled of the present run
 
     @property
     @abstractmethod
@@ -374,8 +378,19 @@ class MqttEndpoint(Port):
 
     def _on_ack(self, ack: Ack) -> None:
         assert self.session is not None
-        self.session.deliveries.acknowledge(ack)
+        self.session.deliveries.acknowledge(self._first_of(ack))
         self.session.subscriptions.finishing.check()
+
+    def _on_release(self, ack: Ack) -> None:
+        self._receiving().release(self._first_of(ack).packet_ids)
+
+    def _first_of(self, ack: Ack) -> Ack:
+        """Return the first of a run of acknowledgements, of which a read may hold 65,535; the others come next."""
+        ids = ack.packet_ids
+        if len(ids) <= ACKS_TOGETHER:
+            return ack
+        self._rest = replace(ack, packet_ids=ids[ACKS_TOGETHER:])
+        return replace(ack, packet_ids=ids[:ACKS_TOGETHER])
 
 
 #: What handles the packets common to both sides.
@@ -385,6 +400,6 @@ SHARED: Final[Handlers] = {
     PART: lambda session, part: session._receiving().part(part),
     PacketType.PUBACK: MqttEndpoint._on_ack,
     PacketType.PUBREC: MqttEndpoint._on_ack,
-    PacketType.PUBREL: lambda session, ack: session._receiving().release(ack.packet_ids),
+    PacketType.PUBREL: MqttEndpoint._on_release,
     PacketType.PUBCOMP: MqttEndpoint._on_ack,
 }

@@ -10,9 +10,11 @@ import pytest
 from broker.engine.client_sessions.client import DUE_COST
 from broker.engine.client_sessions.stored_session import StoredSession
 from broker.engine.delivery import dispatch
+from broker.engine.delivery.consumers import REMOVE_COST
 from broker.engine.model.permissions import Permission
 from broker.engine.queues.steps import BUDGET, BUDGET_MIN
 from broker.sessions.mqtt import receive, send
+from broker.sessions.mqtt.endpoint import ACKS_TOGETHER
 from broker.sessions.mqtt.subscribe import SUBSCRIBE_COST, UNSUBSCRIBE_COST
 from broker.sessions.tick import ENDING_COST
 from protocols.mqtt.codes import V5, V31, V311, PacketType
@@ -928,3 +930,25 @@ def test_the_parts_of_a_run_below_a_mount_point_keep_their_refusals() -> None:
     client.settle()
     assert [len(watcher.payloads()) for watcher in watchers] == [sum(len(body) == 2 for body in bodies)] * 60
     assert [id for id, why in client.replies(P.PUBACK) if why >= 0x80] == [n + 1 for n in range(100) if n % 7 == 3]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_many_acknowledgements_of_a_read_are_handled_in_steps(sim: SimWorld, qos: int) -> None:
+    """A client may hold back 65,535 of them, and a read has room for as many."""
+    count = 20_000
+    client = sim.connect("c", expiry=60, auto=False)
+    client.subscribe("t", qos=qos)
+    sender = sim.connect("p")
+    for _ in range(count // 500):
+        sender.post("t", [b"x"] * 500, qos=qos)
+    ids = [message.packet_id for message in client.take()]
+    assert len(ids) == count
+    [queue] = [each for each in sim.broker.engine.queues.values() if each.name == "c.t"]
+    falls = most_in_a_tick(sim, lambda: sum(len(consumer.unacked) for consumer in queue.consumers))
+    client.ack(P.PUBACK if qos == 1 else P.PUBREC, *ids)
+    assert sum(falls) == count
+    assert max(falls) <= (BUDGET + BUDGET_MIN) // REMOVE_COST + ACKS_TOGETHER
+    if qos == 2:
+        assert [id for id, _ in client.replies(P.PUBREL)] == ids, "in their order"
+        client.ack(P.PUBCOMP, *ids)
+    assert len(outgoing_of(sim, "c")) == 0
