@@ -10,7 +10,7 @@ from collections.abc import Callable
 from itertools import product
 from typing import Any, Final, cast
 
-from bench.stalls_engine import RUN, Longest, TickMeter, segment_bytes
+from bench.stalls_engine import Longest, TickMeter, segment_bytes
 from broker.config import Config
 from broker.config.security import SecuritySetting
 from protocols.mqtt.encode import PublishHead
@@ -19,6 +19,9 @@ from tests.simulation.world import small
 from tests.support.mqtt_client import MqttClient, Pairs
 from tests.support.mqtt_world import FOR_EVER, Connecting, SimCarrier
 from tests.support.sim_broker import SimBroker
+
+#: Messages that a client sends without waiting for answers: half as many as it may.
+UNANSWERED_MAX: Final = 500
 
 #: One in so many messages is a session: 20,000 at 200,000 messages.
 MESSAGES_OF_A_SESSION: Final = 10
@@ -126,13 +129,13 @@ class SessionMeter(TickMeter, Connecting):
     ) -> None:
         """Publish so many messages, on topics that differ in their last level if the topic ends with a slash."""
         raw = Properties(properties).raw
-        for first in range(0, messages, RUN):
-            for number in range(first, min(first + RUN, messages)):
+        for first in range(0, messages, UNANSWERED_MAX):
+            for number in range(first, min(first + UNANSWERED_MAX, messages)):
                 name = f"{topic}{number}" if topic.endswith("/") else topic
                 head = PublishHead(client.codec.version, name, qos=1, retain=retain, properties=raw)
-                client.codec.send_publish(head, [b"x" * 100], [1 + number % RUN])
+                client.codec.send_publish(head, [b"x" * 100], [1 + number % UNANSWERED_MAX])
             client.settle()
-            assert len(client.answers) == min(RUN, messages - first), client.goodbye
+            assert len(client.answers) == min(UNANSWERED_MAX, messages - first), client.goodbye
             client.answers.clear()
 
     def login(self, client_id: str, **more: Any) -> MqttClient:
