@@ -8,6 +8,7 @@ from broker.engine.queues import arrival, clearing
 from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
+from broker.engine.queues.types.kind import release_groups
 
 
 def check_room(name: str, attributes: QueueAttributes, consumers: int) -> None:
@@ -25,7 +26,7 @@ def on_attach(state: State, consumer: Consumer) -> None:
     consumer.note(state.notes, "CONSUMER_CREATED")
     if queue.kind is None:
         return
-    opens = queue.kind.attached(state.now)
+    opens = queue.kind.attached(state)
     if opens is not None:
         state.alarms.at(("delay-before-dispatch", queue.id), opens, lambda: state.dirty.update({queue: None}))
 
@@ -35,6 +36,7 @@ def on_detach(state: State, queue: Queue) -> None:
     if queue.deleted:
         return
     state.dirty[queue] = None  # other consumers may get its messages now
+    release_groups(state, queue)
     _purge_unconsumed(state, queue)
 
 

@@ -136,9 +136,9 @@ class Cursors:
             self._floors.pop(key, None)
 
     def rewind(self) -> None:
-        """Let all start again at the head."""
-        for cursor in self._distinct:
-            cursor.rewind(self._log_end)
+        """Let all start again at the head, each when it is next asked."""
+        self._log_from = self._log_end + 1
+        self._log.clear()
 
     def next(self, key: Hashable, steps: Steps, lowest: int | None = None) -> Message | None:
         """The next message for a consumer, which it has not passed; None if there is none, or no budget is left.

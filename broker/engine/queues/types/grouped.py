@@ -1,20 +1,23 @@
 """The backlog of a queue with message groups: the messages of a group go to one consumer, in order.
 
-    _assigned    the consumer of each group: the first that got one of its messages, until it leaves, the group is
-                 closed, or all groups are reassigned
+    _assigned    the holder of each group: the consumer that was the first to get one of its messages, until it leaves,
+                 the group is closed, or all groups are reassigned
+    _holders     what each consumer holds
+    _leaving     those that hold groups no longer, which become free in steps (`release`)
     _passed      the ready messages of each group that a consumer has passed, because they were another one's
 
 Every consumer has a cursor of its own.  When it comes to a message of another consumer's group, it passes that, so that
 no consumer waits at the head of the line for one without credit.  When a group becomes free, its ready messages are
-noted as come in behind the cursors or, if they are many, the cursors start again at the head.  A message that its
-group's owner does not accept (by its selector, or because it has refused it) may go to any consumer, as otherwise none
-would ever get it.
+noted as come in behind the cursors or, if they are many, the cursors start again at the head.  Until then nobody gets
+messages of that group, or a younger one could go before those that were passed.  A message that its group's owner does
+not accept (by its selector, or because it has refused it) may go to any consumer, as otherwise none would ever get it.
 
 Groups may be hashed (`group-buckets`): then all messages in the same bucket form one group.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Hashable
 from itertools import islice
 from typing import ClassVar, Final
@@ -37,6 +40,20 @@ LOOKED_AT_MAX: Final = 16
 NOTED_MAX: Final = 256
 
 
+#: What it costs to free a group.
+RELEASE_COST: Final = 1
+
+
+class Holder:
+    """A consumer (None: it has left, or all groups are reassigned) and the groups that it holds."""
+
+    __slots__ = ("groups", "key")
+
+    def __init__(self, key: Hashable) -> None:
+        self.key: Hashable | None = key
+        self.groups: dict[str, None] = {}
+
+
 def bucket(group: str, buckets: int) -> int:
     """The bucket of a group: the same number in every run of the broker."""
     return crc32(group.encode()) % buckets
@@ -49,7 +66,18 @@ class GroupedBacklog(Backlog):
     delivered, and `owed` the groups whose first message left instead.
     """
 
-    __slots__ = ("_assigned", "_buckets", "_mark_first", "_passed", "draining", "first", "groups_max", "owed")
+    __slots__ = (
+        "_assigned",
+        "_buckets",
+        "_holders",
+        "_leaving",
+        "_mark_first",
+        "_passed",
+        "draining",
+        "first",
+        "groups_max",
+        "owed",
+    )
 
     own_cursors: ClassVar[bool] = True
 
@@ -61,13 +89,20 @@ class GroupedBacklog(Backlog):
         self.groups_max = GROUPS_MAX
         self._buckets = buckets
         self._mark_first = mark_first
-        self._assigned: dict[str, Hashable] = {}
+        self._assigned: dict[str, Holder] = {}
+        self._holders: dict[Hashable, Holder] = {}
+        self._leaving: deque[Holder] = deque()
         self._passed: dict[str, dict[int, Message]] = {}
 
     @property
     def groups(self) -> int:
         """How many groups have a consumer."""
-        return len(self._assigned)
+        return len(self._assigned) - sum([len(holder.groups) for holder in self._leaving])
+
+    @property
+    def is_releasing(self) -> bool:
+        """Whether groups wait until they are freed."""
+        return bool(self._leaving)
 
     def _group(self, message: Message) -> str:
         group = message.header.group
@@ -104,39 +139,46 @@ class GroupedBacklog(Backlog):
         assert cursors is not None, "every consumer has a cursor"
         while (message := cursors.next(key, steps)) is not None:
             group = self._group(message)
-            owner = self._assigned.get(group) if group else None
+            holder = self._assigned.get(group) if group else None
             cursors[key].pass_by(message)
-            if owner is not None and owner != key and self._wanted(owner, message):
+            if holder is not None and holder.key != key and self._wanted(holder, message):
                 self._passed.setdefault(group, {})[message.id] = message
                 steps.spend(MATCH_COST)
                 continue
             self.discard(message)
-            if group and owner is None:
-                self._assign(group, key, message)
-            if group and message.header.closes_group and self._assigned.get(group) == key:
-                del self._assigned[group]
+            if group and holder is None:
+                holder = self._assign(group, key, message)
+            if holder is not None and holder.key == key and message.header.closes_group:
+                del self._assigned[group], holder.groups[group]
                 self._free([group])
             return message
         return None
 
-    def _wanted(self, owner: Hashable, message: Message) -> bool:
-        return self._cursors is not None and self._cursors[owner].accepts(message)
+    def _wanted(self, holder: Holder, message: Message) -> bool:
+        """Whether a message waits for the holder of its group, or until the group is free."""
+        return holder.key is None or (self._cursors is not None and self._cursors[holder.key].accepts(message))
 
-    def _assign(self, group: str, key: Hashable, message: Message) -> None:
+    def _assign(self, group: str, key: Hashable, message: Message) -> Holder:
         if len(self._assigned) >= self.groups_max:
             self._forget_one()
-        self._assigned[group] = key
+        holder = self._holders.get(key)
+        if holder is None:
+            holder = self._holders[key] = Holder(key)
+        self._assigned[group] = holder
+        holder.groups[group] = None
         if self._mark_first:
             self.first.add(message.id)
             self.owed.discard(group)
+        return holder
 
     def _forget_one(self) -> None:
         """Forget the group known for longest of whose messages none was passed; the others count as known anew."""
         for other in list(islice(self._assigned, LOOKED_AT_MAX)):
-            owner = self._assigned.pop(other)
+            holder = self._assigned.pop(other)
             if other not in self._passed:
+                del holder.groups[other]
                 return
-            self._assigned[other] = owner
+            self._assigned[other] = holder
 
     def left(self, messages: list[Message]) -> None:
         """Handle messages leaving the queue: the first of a group may not have been delivered."""
@@ -155,18 +197,35 @@ class GroupedBacklog(Backlog):
         return True
 
     def detach(self, key: Hashable) -> None:
-        """Remove a consumer and free its groups."""
+        """Remove a consumer; its groups are those of nobody, and become free by `release`."""
         super().detach(key)
-        free = [group for group, owner in self._assigned.items() if owner == key]
+        holder = self._holders.pop(key, None)
+        if holder is not None:
+            self._leave_groups(holder)
+
+    def reset(self) -> None:
+        """Take all groups from their consumers; they become free by `release`."""
+        for holder in self._holders.values():
+            self._leave_groups(holder)
+        self._holders.clear()
+
+    def _leave_groups(self, holder: Holder) -> None:
+        holder.key = None
+        self._leaving.append(holder)
+
+    def release(self, most: int) -> int:
+        """Free some of the groups that nobody holds; returns how many were looked at."""
+        free: list[str] = []
+        while self._leaving and len(free) < most:
+            groups = self._leaving[0].groups
+            while groups and len(free) < most:
+                free.append(groups.popitem()[0])
+            if not groups:
+                self._leaving.popleft()
         for group in free:
             del self._assigned[group]
         self._free(free)
-
-    def reset(self) -> None:
-        """Free all groups."""
-        free = list(self._assigned)
-        self._assigned.clear()
-        self._free(free)
+        return len(free)
 
     def _free(self, groups: list[str]) -> None:
         """Let all consumers find the ready messages of these groups that some of them have passed."""

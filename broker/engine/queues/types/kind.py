@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 from copy import copy
+from typing import Final
 
 from broker.engine.model.message import Message
 from broker.engine.queues import arrival
@@ -20,15 +21,33 @@ from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import remove
 from broker.engine.queues.state import State
+from broker.engine.queues.steps import LongWork
 from broker.engine.queues.types.gate import Gate
-from broker.engine.queues.types.grouped import GroupedBacklog
+from broker.engine.queues.types.grouped import RELEASE_COST, GroupedBacklog
 from broker.engine.queues.types.last_value import LastValues
 from store.record import RemovalReason
+
+#: How many groups become free in one step.
+RELEASED_TOGETHER: Final = 512
 
 
 def equip(queue: Queue) -> None:
     """Set `queue.kind` as its attributes require."""
     queue.kind = Kind(queue) if queue.attributes.rules else None
+
+
+def release_groups(state: State, queue: Queue) -> None:
+    """Free the groups that no consumer holds any more: in steps, as there may be 65,536 of them."""
+    backlog, owner = queue.backlog, ("groups", queue.id)
+    if isinstance(backlog, GroupedBacklog) and backlog.is_releasing and not state.steps.is_busy(owner):
+        state.steps.begin(owner, _release(state, queue, backlog))
+
+
+def _release(state: State, queue: Queue, backlog: GroupedBacklog) -> LongWork:
+    while backlog.is_releasing and queue.backlog is backlog and not queue.deleted:
+        count = backlog.release(state.steps.at_most(RELEASED_TOGETHER))
+        state.dirty[queue] = None  # its consumers may get the messages that waited
+        yield RELEASE_COST * count
 
 
 class Kind:
@@ -205,7 +224,7 @@ class Kind:
         if self._gate is not None:
             self._gate.clock_jumped(by_ms)
 
-    def attached(self, now: int) -> int | None:
+    def attached(self, state: State) -> int | None:
         """Handle a new consumer; returns when the queue must be served even if nothing else happens, or None."""
         queue = self._queue
         backlog = queue.backlog
@@ -213,8 +232,9 @@ class Kind:
             backlog.draining = queue.attributes.group_rebalance_pause_dispatch and queue.delivering > 0
             if not backlog.draining:
                 backlog.reset()
+                release_groups(state, queue)
         if self._gate is not None and len(queue.consumers) == 1 and not queue.delivering:
-            return self._gate.first_came(now)
+            return self._gate.first_came(state.now)
         return None
 
     def takers(self, state: State) -> list[Consumer]:
@@ -228,6 +248,7 @@ class Kind:
                 return []
             backlog.draining = False
             backlog.reset()
+            release_groups(state, queue)
         candidates = self._exclusive() if queue.attributes.exclusive else queue.consumers
         return [consumer for consumer in candidates if consumer.credit > 0 and not consumer.paused]
 

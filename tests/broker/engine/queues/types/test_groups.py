@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from time import thread_time
 
 import pytest
 
@@ -267,6 +268,65 @@ def test_groups_beyond_the_limit_choose_anew(bench: Bench) -> None:
     assert sorted(first.take() + second.take()) == [b"A0", b"B", b"C", b"D"]
     grouped(bench, "q", "D", b"D1")
     assert b"D1" in first.take() + second.take()
+
+
+def test_consumers_that_leave_cost_what_they_hold(bench: Bench) -> None:
+    """Not what the others hold: 1,000 of one connection leave in one tick."""
+
+    def cost_of_leaving(name: str, count: int) -> float:
+        bench.declare(name)
+        owner = bench.take(name)
+        for number in range(count):
+            grouped(bench, name, f"g{number}", b"x")
+        assert len(owner.take()) == count
+        others = [bench.take(name) for _ in range(500)]
+        consumers = bench.enter().consumers
+        begun = thread_time()
+        for other in others:
+            consumers.close(other.consumer, CLOSED)
+        return thread_time() - begun
+
+    assert cost_of_leaving("many", 5_000) < 5 * cost_of_leaving("few", 10)
+
+
+def in_order(bodies: list[bytes]) -> bool:
+    """Whether the messages of each group are in order."""
+    return all(sorted(some) == some for some in ([b for b in bodies if b.startswith(b"%d." % n)] for n in range(40)))
+
+
+@pytest.mark.parametrize("rebalance", [False, True])
+def test_many_groups_become_free_in_steps_and_in_order(bench: Bench, rebalance: bool) -> None:
+    """Whether their consumer leaves, or all groups are reassigned as another one comes."""
+    queue = bench.declare(group_rebalance=rebalance)
+    owner = bench.take("q", window=40, counted=True)
+    for part in range(3):
+        for number in range(40):
+            grouped(bench, "q", f"g{number}", b"%d.%d" % (number, part))
+    first = owner.take()
+    others = [bench.take("q")]
+    backlog = queue.backlog
+    assert isinstance(backlog, GroupedBacklog)
+    if not rebalance:
+        assert (len(first), backlog.groups, others[0].take()) == (40, 40, []), "it has passed all others"
+    bench.limit_ticks(16, least=16, together=8)
+    if rebalance:
+        others.append(bench.attach(Taker(), "q"))
+    else:
+        bench.enter().consumers.close(owner.consumer, CLOSED)
+    ticks = 0
+    while bench.engine.ticks.is_working:
+        bench.engine.ticks.end()
+        bench.engine.ticks.begin()
+        ticks += 1
+    assert ticks >= 2
+    bench.run()
+    taken = [other.take() for other in others]
+    returned = [] if rebalance else first
+    left = [b"%d.%d" % (number, part) for number in range(40) for part in range(3)]
+    assert sorted([body for bodies in taken for body in bodies]) == sorted({*left} - {*first} | {*returned})
+    assert all(in_order(bodies) for bodies in taken)
+    grouped(bench, "q", "g7", b"7.3")
+    assert b"7.3" in [body for other in others for body in other.take()]
 
 
 def test_priorities_within_groups(bench: Bench) -> None:
