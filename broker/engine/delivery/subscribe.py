@@ -26,6 +26,7 @@ from broker.engine.model.permissions import Permission
 from broker.engine.queues.address import Address
 from broker.engine.queues.consumer import AckMode, LinkTarget, Subscriber
 from broker.engine.queues.consumer_lifecycle import check_room
+from broker.engine.queues.cursors import MATCH_COST
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
 from broker.engine.routing import alter, destinations, registry
@@ -220,6 +221,11 @@ class Accepts:
 
     filter: Filter | None
     no_local: str
+
+    @property
+    def cost(self) -> int:
+        """What a match costs, in microseconds (`queues.steps`)."""
+        return MATCH_COST + (0 if self.filter is None else self.filter.cost)
 
     def __call__(self, message: Message) -> bool:
         """Whether it accepts a message."""

@@ -450,6 +450,8 @@ class PropertyView(Mapping[str, Value]):
         return properties[name]
 
     def get(self, name: str, default: Value = None) -> Value:  # type: ignore[override]
+        if name[:3] not in _SPECIAL:
+            return (self._properties or self._parsed()).get(name, default)
         try:
             return self[name]
         except KeyError:
@@ -474,6 +476,9 @@ class PropertyView(Mapping[str, Value]):
         """The message of this view."""
         return self._message
 
+
+#: How the names begin that are not only properties.
+_SPECIAL: Final = frozenset(("AMQ", "JMS"))
 
 _BROKER_NAMES: Final[dict[str, Callable[[PropertyView], Value]]] = {
     "AMQPriority": lambda view: view.message.header.priority,

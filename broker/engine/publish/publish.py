@@ -112,6 +112,11 @@ class Producers:
         anycast, multicast = state.bindings.targets(address)
         return len(anycast) + len(multicast)
 
+    def match_cost(self, name: str) -> int:
+        """What the filters of its queues cost for a message to an address of that name, in microseconds (`steps`)."""
+        bindings, address = self._state.bindings, self._state.addresses.get(name)
+        return bindings.reach_cost(name) if address is None else bindings.match_cost(address)
+
     @property
     def reach_max(self) -> int:
         """More than any message may enter."""

@@ -87,7 +87,8 @@ def _room_needed(state: State, messages: Sequence[Message], sends: Sequence[Send
 def _route(state: State, send: Send) -> Groups:
     """Find the queues of one send's messages."""
     targets = state.candidates(send.address, send.queue, send.routing_type)
-    return arrival.route(send.messages, *arrival.takers(send.messages[0].header, targets), send.address)
+    candidates = arrival.takers(send.messages[0].header, targets)
+    return arrival.route(state.steps, send.messages, *candidates, send.address)
 
 
 def _refuses(state: State, send: Send, groups: Groups) -> bool:

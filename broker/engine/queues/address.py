@@ -72,6 +72,7 @@ class Address:
     patterns: tuple[Address, ...] = ()  # these wildcard addresses
     targets_version: int = -1
     targets_key: tuple[int, int] = (0, 0)
+    match_cost: int = 0  # of the filters of `targets`, when those were found
     turn: int = 0  # round-robin among several anycast queues
     size_bytes: int = 0
     size_messages: int = 0

@@ -15,10 +15,11 @@ from broker.engine.model.names import is_temporary
 from broker.engine.queues.address import Address, Targets
 from broker.engine.queues.paging import admit
 from broker.engine.queues.paging.tail import Landing
-from broker.engine.queues.queue import DeliveryState, Queue
+from broker.engine.queues.queue import DeliveryState, Matches, Queue
 from broker.engine.queues.removal import remove
 from broker.engine.queues.room import Admission, places_left, queue_has_recovered
 from broker.engine.queues.state import State
+from broker.engine.queues.steps import Steps
 from broker.engine.queues.types.grouped import bucket
 from store.body import LargeBody
 from store.errors import JournalFull
@@ -29,9 +30,12 @@ MOVE_RETRY_MS: Final = 5_000
 
 
 def route(
-    messages: list[Message], anycast: list[Queue], multicast: list[Queue], address: Address
+    steps: Steps, messages: list[Message], anycast: list[Queue], multicast: list[Queue], address: Address
 ) -> list[tuple[list[Queue], list[Message]]]:
-    """Which queues get which messages (as in ActiveMQ Artemis).  Messages that no queue accepts are in no group."""
+    """Which queues get which messages (as in ActiveMQ Artemis).  Messages that no queue accepts are in no group.
+
+    Spends what the filters cost.
+    """
     if not anycast:
         if all(queue.accepts_all for queue in multicast):
             return [(multicast, messages)] if multicast else []
@@ -39,29 +43,31 @@ def route(
         return [(anycast, messages)]
     groups: dict[tuple[int, ...], tuple[list[Queue], list[Message]]] = {}
     for message in messages:
-        queues = [queue for queue in multicast if queue.accepts(message)]
+        found = Matches(message)
+        queues = [queue for queue in multicast if queue.accepts(message, found)]
         if anycast:
-            queue = _choose(message, anycast, address)
+            queue = _choose(message, found, anycast, address)
             if queue is not None:
                 queues.append(queue)
         if queues:
             key = tuple([queue.id for queue in queues])
             groups.setdefault(key, (queues, []))[1].append(message)
+        steps.spend(found.cost)
     return list(groups.values())
 
 
-def _choose(message: Message, anycast: list[Queue], address: Address) -> Queue | None:
+def _choose(message: Message, found: Matches, anycast: list[Queue], address: Address) -> Queue | None:
     """One of several anycast queues: round-robin, those with a consumer before those without.
 
     The messages of a group all go to the same queue, with or without consumers, as long as the queues are the same.
     """
     if message.header.group and len(anycast) > 1:
-        takers = [queue for queue in anycast if queue.accepts(message)]
+        takers = [queue for queue in anycast if queue.accepts(message, found)]
         return takers[bucket(message.header.group, len(takers))] if takers else None
     fallback: Queue | None = None
     for step in range(len(anycast)):
         queue = anycast[(address.turn + step) % len(anycast)]
-        if not queue.accepts(message):
+        if not queue.accepts(message, found):
             continue
         if queue.consumers and not queue.stopped:
             address.turn += step + 1
@@ -114,7 +120,7 @@ def publish(
         if header.durable:
             reserve_bytes(state, nbytes, essential=False)
     full = admission is Admission.PAGE or (admission is Admission.BLOCK and state.room.pages(address))
-    groups = route(messages, *takers(header, targets), address)
+    groups = route(state.steps, messages, *takers(header, targets), address)
     routed = sum([len(run) for _, run in groups])
     if needs_queue and routed < len(messages) and not may_lose(address, targets):
         raise no_queue(address, targets, _left(messages, groups))

@@ -26,6 +26,11 @@ from broker.engine.queues.queue import Queue
 FIRST_WORDS_MAX: Final = 10_000
 
 
+def _match_cost(queues: list[Queue]) -> int:
+    """What it costs to match a message with the filters of these queues, each text once (`queue.Matches`)."""
+    return sum({queue.filter.text: queue.filter.cost for queue in queues if queue.filter is not None}.values())
+
+
 class Bindings:
     """The bindings of wildcard addresses, and the cached lists of all addresses."""
 
@@ -64,8 +69,14 @@ class Bindings:
                 [queue for queue in queues if queue.routing_type is RoutingType.ANYCAST],
                 [queue for queue in queues if queue.routing_type is RoutingType.MULTICAST],
             )
+            address.match_cost = _match_cost(queues)
             address.targets_version = self._version
         return address.targets
+
+    def match_cost(self, address: Address) -> int:
+        """What it costs, in microseconds, to match a message sent to an address with all filters of its queues."""
+        self.targets(address)
+        return address.match_cost
 
     def patterns(self, address: Address) -> tuple[Address, ...]:
         """The wildcard addresses whose queues messages sent to an address may enter."""
@@ -75,6 +86,10 @@ class Bindings:
     def reach(self, name: str) -> int:
         """How many queues of wildcard addresses a message to an address of that name may enter."""
         return len(self._match(name))
+
+    def reach_cost(self, name: str) -> int:
+        """`match_cost` for an address of that name which does not exist."""
+        return _match_cost(self._match(name))
 
     def reaches(self, name: str, queue: Queue) -> bool:
         """Whether messages sent to an address of that name may enter the queue."""

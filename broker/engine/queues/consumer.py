@@ -13,6 +13,7 @@ from broker.engine.model.access import UNRESTRICTED, Access
 from broker.engine.model.message import Message, size_of
 from broker.engine.model.notes import Notes
 from broker.engine.queues.queue import Queue
+from broker.engine.queues.cursors import cost_of
 
 #: Credit of a consumer without a window: more bytes than any queue will ever hold.
 UNLIMITED: Final = 1 << 62
@@ -104,13 +105,22 @@ class Subscriber(Enum):
 
 
 class Excluded:
-    """Ids of messages that a consumer must not get again.  Those that have left the queue are forgotten in time."""
+    """A predicate: what `before` accepts, except messages with `ids`, which a consumer must not get again.
 
-    __slots__ = ("_most", "ids")
+    Those that have left the queue are forgotten in time.  `cost`: of a match.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_before", "_most", "cost", "ids")
+
+    def __init__(self, before: Callable[[Message], bool] | None = None) -> None:
         self.ids: set[int] = set()
+        self.cost = cost_of(before)
+        self._before = before
         self._most = EXCLUDED_SWEEP_MIN
+
+    def __call__(self, message: Message) -> bool:
+        """Whether the consumer accepts a message."""
+        return message.id not in self.ids and (self._before is None or self._before(message))
 
     def add(self, id: int, acquired: Container[int]) -> None:
         """Add one of a queue that still has the `acquired` ones."""
@@ -303,14 +313,9 @@ class Consumer:
 
     def exclude_some(self) -> Callable[[Message], bool]:
         """Make the predicate check exclusions from now on; returns it."""
-        self.excluded = Excluded()
-        excluded, before = self.excluded.ids, self.predicate
-
-        def accepts(message: Message) -> bool:
-            return message.id not in excluded and (before is None or before(message))
-
-        self.predicate = accepts
-        return accepts
+        self.excluded = Excluded(self.predicate)
+        self.predicate = self.excluded
+        return self.excluded
 
     @property
     def describe(self) -> str:

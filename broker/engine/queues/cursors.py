@@ -7,7 +7,8 @@ share a cursor.  A cursor takes no memory for each message.
 
 Messages that come in behind a cursor (they return, or were not durable yet) are noted in one log for all of them; each
 looks at what it has not seen there when it asks next.  One that stands still while the log grows beyond the backlog
-starts again at the head instead, which costs no more.
+starts again at the head instead, which costs no more.  Where messages stay, that would send them again: there the log
+drops what all have seen, and what has left.
 """
 
 from __future__ import annotations
@@ -25,11 +26,19 @@ PRIORITIES: Final = 10
 #: Decides whether a consumer accepts a message.
 Predicate = Callable[[Message], bool]
 
-#: What matching a message costs.
+#: What matching a message costs, unless the predicate has a `cost` of its own; and the bytes of its headers that are
+#: read in a microsecond.
 MATCH_COST: Final = 4
+HEAD_BYTES: Final = 16
 
 #: Messages in the log beyond those in the backlog.
 LOG_MAX: Final = 1024
+
+
+def cost_of(predicate: Predicate | None) -> int:
+    """What it costs to match a message whose headers are short."""
+    cost: int = getattr(predicate, "cost", MATCH_COST)
+    return cost
 
 
 class Cursor:
@@ -39,10 +48,11 @@ class Cursor:
     counts its consumers.
     """
 
-    __slots__ = ("at", "behind", "predicate", "seen", "users")
+    __slots__ = ("at", "behind", "cost", "predicate", "seen", "users")
 
     def __init__(self, predicate: Predicate | None, seen: int) -> None:
         self.predicate = predicate
+        self.cost = cost_of(predicate)
         self.at = [-1] * PRIORITIES
         self.behind: dict[int, list[int]] = {}
         self.seen = seen
@@ -51,6 +61,10 @@ class Cursor:
     def accepts(self, message: Message) -> bool:
         """Whether the message is for its consumers."""
         return self.predicate is None or self.predicate(message)
+
+    def spend(self, steps: Steps, message: Message) -> bool:
+        """Spend what matching a message costs; returns whether any budget is left."""
+        return steps.spend(self.cost + len(message.head) // HEAD_BYTES)
 
     def split(self, predicate: Predicate) -> Cursor:
         """A cursor at the same place, for a consumer that accepts less from now on."""
@@ -174,22 +188,43 @@ class Cursors:
             cursor.rewind(self._log_end)
             return
         for at in range(cursor.seen - self._log_from, len(self._log)):
-            if not steps.spend(MATCH_COST):
+            message = self._log[at]
+            if not cursor.spend(steps, message):
                 return
-            cursor.note(self._log[at])
+            cursor.note(message)
             cursor.seen += 1
 
 
 class KeptCursors(Cursors):
     """Cursors of a queue whose messages stay: a cursor never starts again, or messages would be sent again."""
 
-    __slots__ = ()
+    __slots__ = ("_trimmed_at",)
+
+    def __init__(self, levels: list[Level]) -> None:
+        super().__init__(levels)
+        self._trimmed_at = LOG_MAX
 
     def came_behind(self, messages: list[Message], size: int) -> None:
         """Note messages that came in where cursors may have been."""
+        self._log += messages
+        if len(self._log) > self._trimmed_at:
+            self._trim()
+            self._trimmed_at = 2 * len(self._log) + LOG_MAX
+
+    def _trim(self) -> None:
+        """Drop from the log what all have seen, what has left, and what came in again."""
+        seen = min([cursor.seen for cursor in self._distinct], default=self._log_end) - self._log_from
+        last = {message.id: at for at, message in enumerate(self._log)}
+        kept: list[Message] = []
+        before: list[int] = []  # how many are kept of those before each
+        for at, message in enumerate(self._log):
+            before.append(len(kept))
+            if at >= seen and last[message.id] == at and self._levels[message.header.priority].find(message.id):
+                kept.append(message)
+        before.append(len(kept))
         for cursor in self._distinct:
-            for message in messages:
-                cursor.note(message)
+            cursor.seen = self._log_from + before[cursor.seen - self._log_from]
+        self._log = kept
 
 
 def _next(level: Level, cursor: Cursor, priority: int, steps: Steps) -> Message | None:
@@ -200,7 +235,7 @@ def _next(level: Level, cursor: Cursor, priority: int, steps: Steps) -> Message 
         if message is not None and cursor.accepts(message):
             return message
         heappop(ids)
-        if not steps.spend(MATCH_COST):
+        if not (steps.spend(MATCH_COST) if message is None else cursor.spend(steps, message)):
             return None
     at = cursor.at[priority]
     if at >= level.lasts[-1]:
@@ -211,7 +246,7 @@ def _next(level: Level, cursor: Cursor, priority: int, steps: Steps) -> Message 
             found = message
             break
         at = message.id
-        if not steps.spend(MATCH_COST):
+        if not cursor.spend(steps, message):
             break
     cursor.at[priority] = at
     return found

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from broker.engine.delivery.subscribe import parse_selector, predicate
 from broker.engine.model.message import Message
 from broker.engine.queues.backlog import Backlog, KeptBacklog
+from broker.engine.queues.consumer import Excluded
 from broker.engine.queues.cursors import LOG_MAX, MATCH_COST, Predicate
 from broker.engine.queues.level import BLOCK_MAX
 from broker.engine.queues.steps import Steps
@@ -196,6 +197,55 @@ def test_each_consumer_is_sent_each_message_that_stays_once() -> None:
     line.backlog.attach("late", None)
     assert [line.pop("late") for _ in range(4)] == [1, 2, 3, None]
     assert len(line.backlog) == 3
+
+
+def test_what_comes_in_behind_cursors_on_a_queue_that_keeps_messages_is_matched_within_the_budget() -> None:
+    line = Line(message(1_000), kind=KeptBacklog)
+    wanted = Counted(modulo(2, 0))
+    line.backlog.attach("even", wanted)
+    assert line.pop("even") == 1_000
+    wanted.looked.clear()
+    line.backlog.append([message(n) for n in range(1, 501)], 4)
+    assert not wanted.looked, "it has not asked"
+    assert line.pop("even", matches=100) is None
+    assert len(wanted.looked) <= 100
+    assert [line.pop("even") for _ in range(251)] == [*range(2, 501, 2), None]
+
+
+def test_the_log_of_a_queue_that_keeps_messages_is_bounded() -> None:
+    line = Line(message(1 << 20), kind=KeptBacklog)
+    for key in ("fast", "slow"):
+        line.backlog.attach(key, None)
+        assert line.pop(key) == 1 << 20
+    line.backlog.append([message(1)], 4)
+    for n in range(2, 4 * LOG_MAX):
+        passing = message(n)
+        line.backlog.append([passing], 4)
+        line.backlog.discard(passing)
+        if n % 7 == 0:
+            assert line.pop("fast") == (1 if n == 7 else None)
+    cursors = line.backlog._cursors
+    assert cursors is not None
+    assert len(cursors._log) <= 2 * len(line.backlog) + LOG_MAX + 2
+    assert [line.pop("slow"), line.pop("slow")] == [1, None]
+
+
+def test_a_match_costs_what_its_selector_and_the_headers_do() -> None:
+    wide = predicate(parse_selector(" OR ".join(["a < b"] * 300)), "")
+    narrow = predicate(parse_selector("a = 1"), "")
+    costs = []
+    for wanted, head in ((narrow, b""), (wide, b""), (narrow, b"x" * 16_000)):
+        backlog = Backlog()
+        found = message(1)
+        found.head = head
+        backlog.append([found], 4)
+        backlog.attach("c", wanted)
+        backlog.attach("excluding", Excluded(wanted))
+        for key in ("c", "excluding"):
+            steps = Steps()
+            assert backlog.pop_for(key, steps) is None
+            costs.append(steps.budget - steps.left)
+    assert costs == [4, 4, 184, 184, 1004, 1004]
 
 
 Step = tuple[str, int]
