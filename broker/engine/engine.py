@@ -180,8 +180,8 @@ class Engine:
 
     def browse(
         self, name: str, routing_type: RoutingType | None, selector: str, *, access: Access, asked: RequestedAttributes
-    ) -> tuple[Queue, Iterator[tuple[Message, str]]]:
-        """A queue by its name, and its messages, see `QueueMessages.browse`.
+    ) -> tuple[Queue, Iterator[Message | None]]:
+        """A queue by its name, and its messages, see `QueueMessages.look`.
 
         Raises the errors of `destinations.queue_to_consume`, NotBrowsable for a topic, and InvalidSelector.
         """
@@ -191,7 +191,7 @@ class Engine:
             )
             if isinstance(queue, Address):
                 raise NotBrowsable("a topic stores no messages: browse a queue")
-            return queue, self.messages.browse(queue, selector, access)
+            return queue, self.messages.look(queue, selector, access)
 
     def known_subscription(self, names: Iterable[str], access: Access, *, common: bool) -> Queue | None:
         """The first of these subscriptions that exists and that the client may know of.

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from broker.engine.delivery.subscribe import parse_selector
+from broker.engine.filter import Filter
 from broker.engine.model.access import UNRESTRICTED, Access
 from broker.engine.model.errors import NotFound
 from broker.engine.model.message import Message, PropertyView
@@ -19,12 +20,18 @@ from broker.engine.moves.insertion import Inserted, Insertion
 from broker.engine.moves.replay import Replayed, ReplayItem
 from broker.engine.moves.transfer import AS_THEY_ARE, MessageRange, MoveOptions, MoveResult
 from broker.engine.queues import clearing
+from broker.engine.queues.cursors import HEAD_BYTES, MATCH_COST
 from broker.engine.queues.paging import upkeep
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import settle_acknowledged
 from broker.engine.queues.state import State
+from broker.engine.queues.steps import STEP
 from broker.engine.routing import registry
 from store.record import RemovalReason
+
+#: What it costs to look at a message without a selector, and how many are listed in a microsecond (`queues.steps`).
+LOOK_COST: Final = 1
+LISTED_FOR_A_MICROSECOND: Final = 64
 
 #: The largest message id.
 MESSAGE_ID_MAX: Final = (1 << 63) - 1
@@ -51,6 +58,32 @@ class QueueMessages:
         settle_acknowledged(self._state)
         places = upkeep.places(self._state, queue)
         return (each for each in places if filter is None or filter.matches(PropertyView(each[0])))
+
+    def look(self, queue: Queue, selector: str, access: Access) -> Iterator[Message | None]:
+        """The messages of a queue that are not scheduled, as clients browse them.  Nothing is read before the first.
+
+        None: it has taken a step's budget (`steps`), or all that the tick had, to find no further one yet.  Raises
+        Denied, InvalidSelector.
+        """
+        access.require(Permission.BROWSE, queue.address.name, queue.name)
+        return self._look(queue, parse_selector(selector))
+
+    def _look(self, queue: Queue, filter: Filter | None) -> Iterator[Message | None]:
+        state, steps = self._state, self._state.steps
+        settle_acknowledged(state)
+        cost = LOOK_COST if filter is None else MATCH_COST + filter.cost
+        spent = queue.ready // LISTED_FOR_A_MICROSECOND
+        steps.spend(spent)
+        for message, place in upkeep.places(state, queue):
+            if spent >= STEP or steps.left <= 0:
+                spent = 0
+                yield None
+            found = filter is None or filter.matches(PropertyView(message))
+            matching = cost if filter is None else cost + len(message.head) // HEAD_BYTES
+            steps.spend(matching)
+            spent += matching
+            if found and place != "scheduled":
+                yield message
 
     def may_die(self, queue: Queue, message: Message) -> bool:
         """Whether a dead-letter address would keep a message of a queue if it died."""

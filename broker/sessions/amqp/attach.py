@@ -170,7 +170,7 @@ class Attacher:
         if self._owner.window.paused:
             made.pause(True)
 
-    def _browse(self, wanted: SubscribeRequest, selector: str) -> Iterator[tuple[Message, str]] | None:
+    def _browse(self, wanted: SubscribeRequest, selector: str) -> Iterator[Message | None] | None:
         """Return the messages of a queue; None if the source is a topic."""
         engine = self._owner.engine
         access = self._owner.access

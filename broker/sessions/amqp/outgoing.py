@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from itertools import chain, islice
+from itertools import islice
 from typing import Final
 
-from broker.engine import Consumer, DeliveryOutcome, SubscribeRequest, Unreadable, redelivery
+from broker.engine import Consumer, DeliveryOutcome, LongWork, SubscribeRequest, Unreadable, redelivery
 from broker.engine.model.errors import EngineError, TransactionClosed, TransactionsFull, UnknownDelivery
 from broker.engine.model.message import Message, size_of
 from broker.sessions.amqp import outcomes
@@ -22,7 +22,6 @@ from broker.sessions.amqp.link_owner import LinkOwner
 from broker.sessions.amqp.message import LOOKED_AT, Encoder, past_of
 from broker.sessions.amqp.outcomes import OUTCOMES
 from broker.sessions.amqp.terms import refused
-from broker.sessions.browsing import shown
 from broker.sessions.convert import ConversionError
 from broker.sessions.unsendable import report_render_fault
 from protocols.amqp.errors import RESOURCE_DELETED, TRANSACTION_ROLLBACK, UNAUTHORIZED_ACCESS
@@ -279,47 +278,70 @@ BROWSED_MAX: Final = 1_000
 class BrowsingLink:
     """A browser: sends copies of the messages that are on the queue at its first credit, in order of delivery."""
 
-    def __init__(self, owner: LinkOwner, link: Sender, messages: Iterator[tuple[Message, str]]) -> None:
+    def __init__(self, owner: LinkOwner, link: Sender, messages: Iterator[Message | None]) -> None:
         self.link = link
         self._owner = owner
-        self._source = messages
-        self._messages: Iterator[Message] | None = None
-        self._next: Message | None = None
+        self._messages = messages
+        self._next: deque[Message] = deque()  # read already
+        self._begun = self._busy = False
+        self._done = False  # all are read
         self.large: LargeOut | None = None
         self._encoder = Encoder(owner.options.of_replies)
         self._paused = False
 
     def more_room(self) -> None:
-        try:
-            self._show()
-        except EngineError as refusal:  # the disk: the browser must not take a part for the whole queue
-            self._source, self._messages, self._next = iter(()), iter(()), None
-            self._owner.detach(self.link, refused(refusal))
+        self._begun = True
+        if not self._busy:
+            self._busy = True
+            self._owner.engine.ticks.begin_work(self, self._show(), self._owner.transport)
 
-    def _show(self) -> None:
-        if self._messages is None:
-            self._messages = shown(self._source)
-            self._next = next(self._messages, None)
-        while self._next is not None and self.link.room and not self._paused:
-            if not isinstance(self._next.body, bytes):
-                large, self._next = self._next, next(self._messages, None)
-                self._begin_large(large)
-                continue
-            batch = [self._next, *islice(self._messages, min(self.link.room, BROWSED_MAX) - 1)]
-            engine = self._owner.engine
-            payloads, refused, processed = self._encoder.encode(
-                batch, LOOKED_AT, engine.now, self.link.message_bytes_max
-            )
-            for message, why in refused:
-                report_render_fault(engine, message, why)
-            self._messages = chain(batch[processed:], self._messages)
-            self._next = next(self._messages, None)
-            if payloads:
-                self._owner.outgoing.sent(self, size_of(batch[:processed]))
-                self.link.send(payloads, [None] * len(payloads), settled=True)
+    def _show(self) -> LongWork:
+        """Send as many as there is room for, in this tick and in later ones."""
+        try:
+            while not self._paused and not self._ended and (self.link.room or not self._next):
+                most = min(self.link.room, BROWSED_MAX)
+                while len(self._next) <= most and (message := next(self._messages, self)) is not None:
+                    if message is self:
+                        self._done = True
+                        break
+                    assert isinstance(message, Message)
+                    self._next.append(message)
+                if most and self._next:
+                    self._send(most)
+                    self._owner.touch()
+                yield 0  # it has spent what it costs
+        except EngineError as refusal:  # the disk: the browser must not take a part for the whole queue
+            self._end()
+            self._owner.detach(self.link, refused(refusal))
+        finally:
+            self._busy = False
+
+    @property
+    def _ended(self) -> bool:
+        return self._done and not self._next
+
+    def _end(self) -> None:
+        self._messages, self._done = iter(()), True
+        self._next.clear()
+
+    def _send(self, most: int) -> None:
+        """Send some of the next messages."""
+        if not isinstance(self._next[0].body, bytes):
+            self._begin_large(self._next.popleft())
+            return
+        engine = self._owner.engine
+        batch = list(islice(self._next, most))
+        payloads, refused, processed = self._encoder.encode(batch, LOOKED_AT, engine.now, self.link.message_bytes_max)
+        for message, why in refused:
+            report_render_fault(engine, message, why)
+        for _ in range(processed):
+            self._next.popleft()
+        if payloads:
+            self._owner.outgoing.sent(self, size_of(batch[:processed]))
+            self.link.send(payloads, [None] * len(payloads), settled=True)
 
     def finish_drain(self, tick: int) -> bool:
-        if self._next is not None or self._paused or self.large is not None:
+        if not self._ended or self._paused or self.large is not None:
             return False
         if self.link.drain:
             self.link.send_drained()
@@ -347,9 +369,9 @@ class BrowsingLink:
 
     def pause(self, paused: bool) -> None:
         self._paused = paused
-        if not paused and self._messages is not None:
+        if not paused and self._begun:
             self.more_room()
 
     def close(self, how: DeliveryOutcome) -> None:
-        self._messages, self._next = iter(()), None
+        self._end()
         self.large = None

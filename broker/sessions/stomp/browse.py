@@ -1,13 +1,13 @@
 """Browsers: subscriptions that show a queue's messages without consuming them, as in ActiveMQ Classic (`browser:true`).
 
 A browser gets the messages that are on the queue when it subscribes, once each, in the order of delivery, and then a
-MESSAGE with `browser:end`.  Each time it gets as many as the output window permits.
+MESSAGE with `browser:end`.  Each time it gets as many as the output window and the tick's budget permit.  The browsers
+of a connection take their turns: each begins when those before it have ended.
 """
 
 from __future__ import annotations
 
 from broker.engine import AckMode, DeliveryOutcome, Engine, SubscribeRequest
-from broker.sessions.browsing import shown
 from broker.sessions.convert import ReplyPrefixes
 from broker.sessions.stomp.delivery import Rendering
 from broker.sessions.unsendable import report_render_fault
@@ -22,7 +22,7 @@ class Browser(Rendering):
     Raises NotBrowsable, and errors of reading a queue.
     """
 
-    __slots__ = ("_engine", "_messages", "_next")
+    __slots__ = ("_engine", "_messages")
 
     def __init__(
         self,
@@ -41,22 +41,22 @@ class Browser(Rendering):
         acknowledged = request.ack_mode is not AckMode.AUTO
         super().__init__(id, number, queue, prefix, version, replies=replies, acknowledged=acknowledged)
         self._engine = engine
-        self._messages = shown(found)
-        self._next = next(self._messages, None)
+        self._messages = found
 
     def show(self, output: Output, bytes_max: int) -> tuple[int, bool]:
-        """Send up to `bytes_max` bytes (the last frame may exceed it).  Returns how many, and whether it is done.
+        """Send up to `bytes_max` bytes (the last frame may exceed it), as far as the budget goes.
 
-        Messages that STOMP cannot express are left out.  Raises EngineError.
+        Returns how many, and whether it is done.  Messages that STOMP cannot express are left out.  Raises EngineError.
         """
         nbytes = 0
-        while self._next is not None and nbytes < bytes_max:
-            nbytes += self._next.size
-            for message, why in self.encode(output, [self._next]):
-                report_render_fault(self._engine, message, why)
-            self._next = next(self._messages, None)
-        if self._next is not None:
-            return nbytes, False
+        for message in self._messages:
+            if message is None:
+                return nbytes, False
+            nbytes += message.size
+            for unsent, why in self.encode(output, [message]):
+                report_render_fault(self._engine, unsent, why)
+            if nbytes >= bytes_max:
+                return nbytes, False
         destination = escape((self._prefix + self._queue.address.name).encode(), self._version)
         id = self.number + b",0"
         headers = [(b"subscription", escape(self.id, self._version)), (b"message-id", id)]

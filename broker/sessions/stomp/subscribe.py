@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.engine import Consumer, DeliveryOutcome, SubscribeRequest, redelivery
+from broker.engine import Consumer, DeliveryOutcome, LongWork, SubscribeRequest, redelivery
 from broker.engine.model.access import Access
 from broker.engine.model.errors import EngineError, NotBrowsable
 from broker.engine.model.query import split_query
@@ -46,6 +46,8 @@ class Subscriptions:
         self._by_number: dict[bytes, Subscription | Browser] = {}
         self._browsers = 0  # how many there have been
         self._showing: list[Browser] = []  # browsers that have not shown everything yet
+        self._busy = False  # with them
+        self._subscribing = False  # a SUBSCRIBE has just begun one
         self._unflushed: dict[Consumer, None] = {}  # see Subscription
 
     def subscribe(self, frame: Frame) -> None:
@@ -79,7 +81,12 @@ class Subscriptions:
             raise error("SUBSCRIBE", "invalid browser", str(topic), headers) from topic
         self._add(browser)
         self._showing.append(browser)
-        self._show()
+        if len(self._showing) == 1:
+            self._subscribing = True
+            try:
+                self._show()
+            finally:
+                self._subscribing = False
 
     def _add(self, subscription: Subscription | Browser) -> None:
         self._by_id[subscription.id] = subscription
@@ -134,19 +141,30 @@ class Subscriptions:
             if not consumer.closed:
                 self._engine.consumers.acknowledge_all(consumer)
         self._unflushed.clear()
-        try:
-            self._show()
-        except EngineError as refusal:  # of the disk: the client must not take part of the messages for all
-            self._port.fail_with(refused("SUBSCRIBE", refusal, {}))
+        self._show()
 
     def _show(self) -> None:
-        """Continue browsers, as far as the output window permits.  Raises EngineError."""
+        """Continue browsers, in this tick and in later ones, as far as the output window permits."""
+        if self._showing and not self._busy:
+            self._busy = True
+            self._engine.ticks.begin_work(self, self._show_in_steps(), self._port.transport)
+
+    def _show_in_steps(self) -> LongWork:
         port = self._port
-        while self._showing and not port.window.paused:
-            nbytes, done = self._showing[0].show(port.codec.output, port.window.room)
-            port.sent(nbytes)
-            if done:
-                del self._showing[0]
+        try:
+            while self._showing and not port.window.paused:
+                nbytes, done = self._showing[0].show(port.codec.output, port.window.room)
+                port.sent(nbytes)
+                if done:
+                    del self._showing[0]
+                port.touch()
+                yield 0  # it has spent what it costs
+        except EngineError as refusal:  # of the disk: the client must not take part of the messages for all
+            if self._subscribing:
+                raise
+            port.fail_with(refused("SUBSCRIBE", refusal, {}))
+        finally:
+            self._busy = False
 
     def pause(self, paused: bool) -> None:
         """Pause or resume deliveries; browsers get messages from `_show` only."""

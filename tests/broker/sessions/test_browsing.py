@@ -7,6 +7,11 @@ from random import Random
 
 import pytest
 
+from broker.engine.model.message import Message, PropertyView
+from broker.engine.operators import messages
+from broker.engine.queues.cursors import MATCH_COST
+from broker.engine.queues.steps import BUDGET, BUDGET_MIN, STEP
+from protocols.amqp.types import Described, Symbol
 from tests.simulation.world import small
 from tests.support.amqp_client import AmqpSim
 from tests.support.sim_broker import SimBroker
@@ -98,3 +103,50 @@ def test_over_stomp_nothing_follows_a_browser_that_could_not_be_shown_everything
     assert said == [("RECEIPT", "before"), ("ERROR", "half")]
     assert client.closed
     assert not broker.engine.queue("b").consumers
+
+
+@pytest.mark.parametrize("protocol", ["stomp", "amqp"])
+def test_browsers_whose_selectors_match_nothing_share_the_budget_of_a_tick(
+    protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = SimBroker(small())
+    sender = broker.connect()
+    for n in range(400):
+        sender.send("/queue/a", b"%d" % n)
+    browsers = 20
+    looked = 0
+    in_tick: list[int] = []
+
+    class Counting(PropertyView):
+        def __init__(self, message: Message) -> None:
+            nonlocal looked
+            looked += 1
+            super().__init__(message)
+
+    monkeypatch.setattr(messages, "PropertyView", Counting)
+    end = broker.engine.ticks.end
+
+    def ended() -> None:
+        nonlocal looked
+        end()
+        in_tick.append(looked)
+        looked = 0
+
+    monkeypatch.setattr(broker.engine.ticks, "end", ended)
+    if protocol == "stomp":
+        client = broker.connect()
+        headers = {"destination": "/queue/a", "browser": "true", "selector": "a = 1"}
+        client.raw(b"".join([frame("SUBSCRIBE", headers | {"id": f"{n}"}) for n in range(browsers)]))
+        ends = [message.headers["browser"] for message in client.messages()]
+        assert ends == ["end"] * browsers
+    else:
+        peer = AmqpSim(broker)
+        wanted = {Symbol("s"): Described(Symbol("apache.org:selector-filter:string"), "a = 1")}
+        for n in range(browsers):
+            link = peer.receiver("a", distribution_mode="copy", name=f"{n}", credit=0, filter=wanted)
+            link.send_credit(10, drain=True)
+        peer.say()
+        assert peer.bodies() == []
+    assert sum(in_tick) == 400 * browsers
+    assert max(in_tick) <= (BUDGET + BUDGET_MIN + STEP) // MATCH_COST
+    assert len([count for count in in_tick if count]) > 2
