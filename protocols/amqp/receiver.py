@@ -53,6 +53,23 @@ class Transfers:
         self.state = state
         self.second = second
 
+    def divided(self, most: int) -> list[Transfers]:
+        """Divide into parts of at most so many messages."""
+        if len(self.ids) <= most:
+            return [self]
+        return [
+            Transfers(
+                self.link,
+                self.ids[at : at + most],
+                self.tags[at : at + most],
+                self.payloads[at : at + most],
+                self.settled,
+                self.state,
+                self.second,
+            )
+            for at in range(0, len(self.ids), most)
+        ]
+
 
 @dataclass(slots=True)
 class Portion:

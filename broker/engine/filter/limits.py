@@ -24,8 +24,8 @@ DEPTH_MAX: Final = 64
 """Levels of nesting, including parentheses. Evaluation recurses so deep; filters in use stay below ten."""
 
 NODES_MAX: Final = 1024
-"""Operators, names and constants: the cost of one evaluation (NODES_PER_MICROSECOND). A list of IN counts as one, a search
-(NODES_PER_SEARCH) as sixteen."""
+"""Operators, names and constants: the cost of one evaluation (NODES_PER_MICROSECOND). A list of IN counts as one, a
+search (NODES_PER_SEARCH) as sixteen."""
 
 NODES_PER_MICROSECOND: Final = 5
 """Nodes that are evaluated in a microsecond, if all are: the middle of constants and comparisons of two properties."""

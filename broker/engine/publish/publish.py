@@ -118,6 +118,11 @@ class Producers:
         return bindings.reach_cost(name) if address is None else bindings.match_cost(address)
 
     @property
+    def filtering(self) -> bool:
+        """Whether any queue has a filter."""
+        return self._state.bindings.filtering
+
+    @property
     def reach_max(self) -> int:
         """More than any message may enter."""
         return len(self._state.queues)

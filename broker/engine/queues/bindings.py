@@ -34,7 +34,7 @@ def _match_cost(queues: list[Queue]) -> int:
 class Bindings:
     """The bindings of wildcard addresses, and the cached lists of all addresses."""
 
-    __slots__ = ("_by_word", "_hidden", "_leading", "_syntax", "_version", "_wildcards")
+    __slots__ = ("_by_word", "_filtered", "_hidden", "_leading", "_syntax", "_version", "_wildcards")
 
     def __init__(self, syntax: WildcardSyntax) -> None:
         self._syntax = syntax
@@ -43,6 +43,7 @@ class Bindings:
         self._leading = 0
         self._by_word: dict[str, int] = {}
         self._hidden: AbstractSet[object] = frozenset()
+        self._filtered: set[Queue] = set()  # those with a filter, of any address
 
     def hide(self, names: AbstractSet[object]) -> None:
         """Hide the addresses of these names, and no others, from patterns that begin with a wildcard."""
@@ -54,10 +55,18 @@ class Bindings:
     def bind(self, queue: Queue) -> None:
         """Bind a queue to its address.  Raises InvalidName for a pattern of too many words."""
         self._change(queue, self._wildcards.add)
+        if queue.filter is not None:
+            self._filtered.add(queue)
 
     def unbind(self, queue: Queue) -> None:
         """Unbind a queue from its address."""
+        self._filtered.discard(queue)
         self._change(queue, self._wildcards.remove)
+
+    @property
+    def filtering(self) -> bool:
+        """Whether any queue has a filter."""
+        return bool(self._filtered)
 
     def targets(self, address: Address) -> Targets:
         """The anycast and the multicast queues that messages sent to an address may enter."""

@@ -12,8 +12,8 @@ from typing import Final, Protocol
 from broker.engine.model.access import UNRESTRICTED, Access
 from broker.engine.model.message import Message, size_of
 from broker.engine.model.notes import Notes
-from broker.engine.queues.queue import Queue
 from broker.engine.queues.cursors import cost_of
+from broker.engine.queues.queue import Queue
 
 #: Credit of a consumer without a window: more bytes than any queue will ever hold.
 UNLIMITED: Final = 1 << 62

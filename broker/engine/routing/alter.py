@@ -97,14 +97,12 @@ def redefine(state: State, queue: Queue, routing_type: RoutingType, filter: Filt
     text = filter.text if filter else ""
     if queue.routing_type is routing_type and (queue.filter.text if queue.filter else "") == text:
         return False
-    queue.filter = filter
-    if queue.routing_type is not routing_type:
-        assert not queue.consumers, "they have subscribed to one of the other type"
-        state.bindings.unbind(queue)
-        queue.routing_type = routing_type
-        state.bindings.bind(queue)
-        if routing_type not in queue.address.routing_types:
-            registry.add_routing_type(state, queue.address, routing_type)
+    assert queue.routing_type is routing_type or not queue.consumers, "they have subscribed to one of the other type"
+    state.bindings.unbind(queue)
+    changes, queue.routing_type, queue.filter = queue.routing_type is not routing_type, routing_type, filter
+    state.bindings.bind(queue)
+    if changes and routing_type not in queue.address.routing_types:
+        registry.add_routing_type(state, queue.address, routing_type)
     _define(state, queue)
     return True
 

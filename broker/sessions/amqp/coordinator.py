@@ -51,6 +51,10 @@ class CoordinatorLink:
         self._requests: deque[tuple[int, bytes]] = deque()  # that are not answered yet
         self._discharging = False  # the first of them takes more ticks
 
+    @property
+    def match_cost(self) -> int:
+        return 0
+
     def add(self, event: Transfers) -> None:
         """Handle requests, and answer them.
 

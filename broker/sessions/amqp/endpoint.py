@@ -50,6 +50,11 @@ from protocols.amqp.performatives import Close
 #: Deliveries that a DISPOSITION settles at once: some milliseconds if they fail.
 _SETTLED_MAX: Final = 512
 
+#: What the filters of their queues may cost for messages that are published together, in microseconds; and how many
+#: are, if they cost nothing.
+_MATCHING_MAX: Final = 2_000
+_ANY_NUMBER: Final = 1 << 30
+
 #: Events that may take milliseconds, as of a selector: the budget is asked for after each.
 _LONG: Final = (Attached, Dispositions, Skipped)
 
@@ -131,14 +136,17 @@ class AmqpEndpoint(LinkOwner):
     def _handle(self) -> None:
         """Handle the frames that have arrived, until the tick's budget is used up.  Raises AmqpError."""
         codec, handlers, steps = self.codec, self.handlers, self._steps
-        while not self.lost and (events := steps.take_later() or _divided(codec.events())):
+        while not self.lost and (events := steps.take_later() or self._divided(codec.events())):
             for at, event in enumerate(events, 1):
                 if (handler := handlers.get(type(event))) is not None:  # else there is nothing to do
                     handler(self, event)
                     if steps.pending:
                         steps.wait(events[at:])
                         return
-                if (at % ASKED_AFTER == 0 or isinstance(event, _LONG)) and steps.pauses(events, at):
+                costly = isinstance(event, Transfers) and self._together(event) < _ANY_NUMBER
+                if costly:
+                    self.incoming.publish()
+                if (costly or at % ASKED_AFTER == 0 or isinstance(event, _LONG)) and steps.pauses(events, at):
                     return
 
     def _charge_partial(self) -> AmqpError | None:
@@ -148,6 +156,25 @@ class AmqpEndpoint(LinkOwner):
             return None
         text = f"The broker has no memory for {nbytes} bytes of messages that have not come whole."
         return connection_error(RESOURCE_LIMIT_EXCEEDED, text)
+
+    def _divided(self, events: list[Event]) -> list[Event]:
+        """Divide dispositions of many deliveries, and transfers of messages that filters make costly."""
+        divided: list[Event] = []
+        for event in events:
+            if isinstance(event, Dispositions):
+                divided += event.divided(_SETTLED_MAX)
+            elif isinstance(event, Transfers):
+                divided += event.divided(self._together(event))
+            else:
+                divided.append(event)
+        return divided
+
+    def _together(self, event: Transfers) -> int:
+        """How many messages of a link are published together because of their filters."""
+        if not self.engine.producers.filtering:
+            return _ANY_NUMBER
+        cost = self.incoming.match_cost(event.link)
+        return max(_MATCHING_MAX // cost, 1) if cost else _ANY_NUMBER
 
     def _end_if_ended(self) -> None:
         """End if the codec has found an error, or the peer has gone, and all that it sent before is handled."""
@@ -269,16 +296,6 @@ class AmqpEndpoint(LinkOwner):
         """Note that everything up to a tick is on disk."""
         self.answers.durable(number)
         self.touch()
-
-
-def _divided(events: list[Event]) -> list[Event]:
-    """Divide dispositions of many deliveries."""
-    if not any([isinstance(event, Dispositions) and len(event.contexts) > _SETTLED_MAX for event in events]):
-        return events
-    divided: list[Event] = []
-    for event in events:
-        divided += event.divided(_SETTLED_MAX) if isinstance(event, Dispositions) else [event]
-    return divided
 
 
 #: The functions that handle the events common to both sides.

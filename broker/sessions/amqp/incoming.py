@@ -18,6 +18,7 @@ from broker.engine.model.errors import EngineError, NotFound
 from broker.engine.model.message import Body, Message, MessageHeader, RoutingType
 from broker.engine.model.names import is_temporary
 from broker.engine.model.query import split_query
+from broker.sessions.amqp.incoming_links import UNKNOWN_MATCH_COST
 from broker.sessions.amqp.link_id import TOO_MANY_HOPS, hops_of, take_link_id
 from broker.sessions.amqp.link_owner import LinkOwner
 from broker.sessions.amqp.message import BrokerAnnotations, Unacceptable, make_header, take_apart
@@ -140,6 +141,12 @@ class IncomingLink:
         self.uploading = Uploading(owner.engine, owner.reading, self._uploaded, owner.go_on)
         self._large: _Large | None = None  # whose body is arriving
         self._posting: OpenTransaction | None = None  # of a message of which not all frames have arrived
+
+    @property
+    def match_cost(self) -> int:
+        if self._place is None:
+            return UNKNOWN_MATCH_COST
+        return self._owner.engine.producers.match_cost(self._place.address.name)
 
     # -- gathering -------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from protocols.amqp.connection import AmqpConnection
 from protocols.amqp.errors import AmqpError
@@ -12,11 +12,18 @@ from protocols.amqp.link import Link
 from protocols.amqp.performatives import DeliveryState, TransactionalState
 from protocols.amqp.receiver import Receiver
 
+#: What filters may cost for a message to an address that is not known yet, in microseconds.
+UNKNOWN_MATCH_COST: Final = 500
+
 
 class Incoming(Protocol):
     """A producer's link, or a coordinator's."""
 
     link: Receiver
+
+    @property
+    def match_cost(self) -> int:
+        """What filters cost for a message of this link, in microseconds."""
 
     def add(self, event: Transfers) -> None:
         """Handle whole messages.  Raises AmqpError."""
@@ -99,6 +106,11 @@ class IncomingLinks:
             if gathering and (order is None or order in gathering or None in gathering):
                 self.publish()
             self._gathering[order] = made
+
+    def match_cost(self, link: Link) -> int:
+        """What filters cost for a message of a link, in microseconds; a guess if each message has its own address."""
+        made = self.by_link.get(link)
+        return UNKNOWN_MATCH_COST if made is None else made.match_cost
 
     def publish(self) -> None:
         """Publish all gathered messages."""

@@ -129,16 +129,19 @@ class Publisher:
         count, producers = len(run.topics), self._engine.producers
         if run.retain:
             return min(count, RETAINED_TOGETHER)
-        if producers.reach_max * (len(set(run.topics)) * _TOPIC_NS + count * _MESSAGE_NS) <= _PART_NS:
+        most = producers.reach_max * (len(set(run.topics)) * _TOPIC_NS + count * _MESSAGE_NS)
+        if most <= _PART_NS and not producers.filtering:
             return count
-        reaches: dict[str, int] = {}
+        costs: dict[str, int] = {}
         cost = 0
         for at, topic in enumerate(run.topics):
-            reach = reaches.get(topic)
-            if reach is None:
-                reach = reaches[topic] = producers.reach(self._syntax.to_address(topic))
+            each = costs.get(topic)
+            if each is None:
+                name = self._syntax.to_address(topic)
+                reach = producers.reach(name)
+                each = costs[topic] = reach * _MESSAGE_NS + producers.match_cost(name) * 1_000
                 cost += reach * _TOPIC_NS
-            cost += reach * _MESSAGE_NS
+            cost += each
             if at and (cost > _PART_NS or (at % _ASKED_AFTER == 0 and self._engine.ticks.exhausted)):
                 count = at
                 break

@@ -47,6 +47,9 @@ _DECIDING: Final = frozenset(CONSUMED | GROUPING | {b"reply-to"})
 _RUNS_MAX: Final = 32
 _MESSAGES_MAX: Final = 2_048
 
+#: What the filters of their queues may cost for messages that are published together, in microseconds.
+_MATCHING_MAX: Final = 2_000
+
 #: The reason to stop reading while an address is full.
 _FULL: Final = "full"
 
@@ -72,10 +75,10 @@ class _Run(Send):
     `consumed`: their header lines that the broker consumes, `lead`: those in one piece, `others`: names that determine
     the message header and that these sends lack.  A send with all of `consumed` and none of `others` belongs to the
     run; so does one that begins with `begins` and has no other determining header.  Either all sends of a run are in
-    message groups or none is; `groups` has the header of each group.
+    message groups or none is; `groups` has the header of each group.  `match_cost`: see `Producers`.
     """
 
-    __slots__ = ("begins", "consumed", "groups", "key", "lead", "others", "receipts", "tx")
+    __slots__ = ("begins", "consumed", "groups", "key", "lead", "match_cost", "others", "receipts", "tx")
 
     def __init__(
         self,
@@ -88,10 +91,12 @@ class _Run(Send):
         *,
         access: Access,
         asked: RequestedAttributes,
+        match_cost: int,
     ) -> None:
         super().__init__(name, routing_type, header, access=access, asked=asked)
         self.key = key
         self.tx = tx
+        self.match_cost = match_cost
         self.consumed = usual_lines(headers)
         self.lead = b"".join(self.consumed)
         self.begins = b"SEND\n" + self.lead
@@ -154,6 +159,7 @@ class Sends:
         self._runs: list[_Run] = []
         self._order: list[Message] | None = None  # messages of all runs in order of arrival; None with one run
         self._open: dict[bytes, _Run] = {}  # the last run of each destination
+        self.matching = False  # some of them are matched with filters
         self._certain = 0  # how many runs, the first ones, cannot be refused as long as the journal has room
 
     def add(self, frame: Frame) -> None:
@@ -247,6 +253,7 @@ class Sends:
         if len(self._runs) == 1:
             self._order = self._runs[0].messages.copy()
         self._runs.append(run)
+        self.matching |= run.match_cost > 0
         return run
 
     def make(self, headers: Headers, key: Key = ()) -> _Run:
@@ -259,7 +266,8 @@ class Sends:
         name, query = split_query(name)
         wanted = next((t for t in (asked, stated, query.routing_type) if t is not None), None)
         header = make_header(headers, wanted, self._format, now=now, user=access.user, origin=destinations.origin)
-        return _Run(key, name, wanted, header, tx, headers, access=access, asked=query.asked)
+        cost = self._engine.producers.match_cost(name)
+        return _Run(key, name, wanted, header, tx, headers, access=access, asked=query.asked, match_cost=cost)
 
     def may_be_refused(self) -> bool:
         """Whether any that are gathered could be refused; runs are examined once, as ACKs between them may be many."""
@@ -274,6 +282,11 @@ class Sends:
     def many(self) -> bool:
         """Whether they are so many that publishing them takes some milliseconds."""
         return len(self._runs) >= _RUNS_MAX or (bool(self._runs) and len(self._arrived) >= _MESSAGES_MAX)
+
+    @property
+    def costly(self) -> bool:
+        """Whether filters make publishing them take some milliseconds."""
+        return sum([len(run.messages) * run.match_cost for run in self._runs]) >= _MATCHING_MAX
 
     @property
     def gathered(self) -> int:
@@ -324,6 +337,7 @@ class Sends:
     def _forget(self) -> None:
         """Drop everything that is gathered."""
         self._runs, self._order, self._certain = [], None, 0
+        self.matching = False
         self._open.clear()
 
     def wait_for_room(self, sends: Sequence[Send]) -> None:

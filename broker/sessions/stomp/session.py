@@ -157,6 +157,10 @@ class StompSession(Port):
                             add(frame)
                             if b"receipt" in frame.headers:
                                 self._owe_for(frame)
+                            if sends.matching and sends.costly:
+                                sends.publish_first()
+                                if steps.pauses(frames, at):
+                                    return None
                         elif self._handle_other(frame, frames, at):
                             return None
                     if sends.many:

@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 
 from broker.daemon.wiring import settings_table
+from broker.engine.filter import Filter
+from broker.engine.filter.limits import NODES_PER_MICROSECOND
+from broker.engine.filter.values import Properties
 from broker.engine.model.errors import AddressFull, NoQueue
 from broker.engine.model.message import Message, RoutingType
 from broker.engine.publish.send import Send
@@ -45,6 +48,42 @@ def test_anycast_prefers_a_queue_with_a_consumer_whose_filter_matches(bench: Ben
     bench.sent("A", b"3", head=b"colour:blue\n")
     assert taker.take() == [b"1", b"2"]
     assert bench.bodies("q1") == [b"3"]
+
+
+def test_a_text_is_evaluated_once_for_a_message_and_its_cost_is_counted(bench: Bench) -> None:
+    wide = " OR ".join(["colour = 'red'"] * 100)
+    declare(bench, "a", **{f"q{n}": (MULTICAST, wide) for n in range(9)}, other=(MULTICAST, "colour = 'blue'"))
+    evaluated: list[str] = []
+    matches = Filter.matches
+
+    def noting(filter: Filter, properties: Properties) -> bool:
+        evaluated.append(filter.text)
+        return matches(filter, properties)
+
+    steps = bench.enter()._state.steps
+    before = steps.left
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Filter, "matches", noting)
+        bench.send("a", b"1", routing_type=None, head=b"colour:blue\n")
+    assert sorted(evaluated) == sorted([wide, "colour = 'blue'"])
+    assert before - steps.left >= (3 * 100) // NODES_PER_MICROSECOND
+    bench.run()
+    assert bench.bodies("other") == [b"1"]
+
+
+def test_what_filters_cost_follows_the_queues(bench: Bench) -> None:
+    wide = " OR ".join(["a = 1"] * 100)
+    declare(bench, "t.a", q=(MULTICAST, wide))
+    producers = bench.enter().producers
+    cost = (3 * 100 + 1) // NODES_PER_MICROSECOND
+    assert (producers.match_cost("t.a"), producers.match_cost("t.b"), producers.filtering) == (cost, 0, True)
+    declare(bench, "t.#", same=(MULTICAST, wide), more=(MULTICAST, wide + " OR b = 2"))
+    more = (3 * 101 + 1) // NODES_PER_MICROSECOND
+    assert (producers.match_cost("t.a"), producers.match_cost("t.b")) == (cost + more, cost + more)
+    engine = bench.enter()
+    for name in ("q", "same", "more"):
+        engine.delete_queue(bench.queue(name))
+    assert (producers.match_cost("t.a"), producers.match_cost("t.b"), producers.filtering) == (0, 0, False)
 
 
 def test_anycast_queues_with_consumers_take_turns(bench: Bench) -> None:
