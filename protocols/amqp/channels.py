@@ -10,7 +10,14 @@ from typing import Final
 
 from protocols.amqp import dispositions, transfers
 from protocols.amqp.composite import Composite
-from protocols.amqp.errors import NOT_ALLOWED, AmqpError, Scope, connection_error
+from protocols.amqp.errors import (
+    NOT_ALLOWED,
+    RESOURCE_LIMIT_EXCEEDED,
+    AmqpError,
+    Scope,
+    connection_error,
+    session_error,
+)
 from protocols.amqp.events import Event, SessionFailed
 from protocols.amqp.performatives import Attach, Begin, Detach, Disposition, End, Flow, Transfer
 from protocols.amqp.session import Session
@@ -119,6 +126,10 @@ class Channels:
         """
         try:
             if isinstance(performative, Transfer):
+                most = session.limits.transfer_head_bytes_max
+                if stop - at > most:
+                    text = f"transfer: a frame may have {most} bytes before its payload."
+                    raise session_error(RESOURCE_LIMIT_EXCEEDED, text)
                 link = session.receive_transfer(performative, buffer[stop:end], events)
                 if link is not None:
                     self._learn(transfers.shape_of(link, performative, buffer, at, stop), buffer, at)
@@ -128,7 +139,7 @@ class Channels:
             elif isinstance(performative, Flow):
                 session.receive_flow(performative, events)
             elif isinstance(performative, Attach):
-                session.receive_attach(performative, events)
+                session.receive_attach(performative, stop - at, events)
             else:
                 assert isinstance(performative, Detach)
                 session.receive_detach(performative, events)

@@ -22,8 +22,14 @@ class Limits:
     channel_max: int = 1023
     #: Highest handle, announced as handle-max: one less than the number of links of one session.
     handle_max: int = 1023
-    #: Links of one connection over all its sessions.  Each holds its ATTACH, some kilobytes.
+    #: Links of one connection over all its sessions.  Each holds some kilobytes.
     links_max: int = 2048
+    #: Bytes of their ATTACH frames together: some of what these say is held as long as the link.  Most have some
+    #: hundred bytes, so it is enough for all links even if each has a long filter.
+    attach_bytes_max: int = 8 << 20
+    #: Bytes of a TRANSFER before its payload.  The state in it is held until the message is whole, on each link; that
+    #: of a sender is the id of a transaction, or the outcome of a delivery that it resumes.
+    transfer_head_bytes_max: int = 8 << 10
     #: TRANSFER frames that a peer may send on one session before we extend its window: enough for the frames of two
     #: hundred of the largest messages, so that credit is the effective limit, not this.
     incoming_window: int = 16384

@@ -16,8 +16,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Final
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final
 
 from protocols.amqp.composite import Composite
 from protocols.amqp.dispositions import Range, disposition_frame
@@ -61,6 +61,16 @@ LOOKED_MAX: Final = 32
 #: States after our DETACH was sent.
 _DETACHED: Final = frozenset({LinkState.DETACHED, LinkState.DETACH_SENT, LinkState.WITHDRAWN})
 
+
+#: What is forgotten of an ATTACH once the link is attached.
+_FORGOTTEN: Final[dict[str, Any]] = {
+    "source": None,
+    "target": None,
+    "unsettled": None,
+    "offered_capabilities": (),
+    "desired_capabilities": (),
+    "properties": None,
+}
 
 #: An event that a connection reports to its session layer (`events`).
 Event = object
@@ -349,6 +359,7 @@ class Link(ABC):
         self.handle = -1
         self.attach: Attach | None = None
         self.local: Attach | None = None
+        self.attach_bytes = 0  # of the peer's
         self.failed = False  # the peer violated a rule: its frames are discarded until its DETACH
         self.refused = False  # ... because the connection has its maximum number of links
         self.delivery_count = 0
@@ -432,6 +443,13 @@ class Link(ABC):
         self.state = LINK[self.state]["R:ATTACH"]
         self.attach = attach
         events.append(Attached(self, attach))
+
+    def forget_terms(self) -> None:
+        """Forget what both ATTACHes say beyond settle modes and limits: it may be large, and is needed only once."""
+        if self.attach is not None:
+            self.attach = replace(self.attach, **_FORGOTTEN)
+        if self.local is not None:
+            self.local = replace(self.local, **_FORGOTTEN)
 
     def receive_detach(self, detach: Detach, events: list[Event]) -> None:
         """Handle the peer's DETACH."""

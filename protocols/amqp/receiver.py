@@ -18,10 +18,21 @@ from protocols.amqp.errors import (
     shown,
 )
 from protocols.amqp.link import Channel, Event, Link
-from protocols.amqp.performatives import RECEIVER, Attach, Flow, ReceiverSettleMode, TransactionalState, Transfer
+from protocols.amqp.performatives import (
+    RECEIVER,
+    Attach,
+    Flow,
+    ReceiverSettleMode,
+    Source,
+    TransactionalState,
+    Transfer,
+)
 from protocols.amqp.performatives import DeliveryState as Outcome
 from protocols.amqp.serial import add, difference
 from protocols.amqp.state import DELIVERY, DeliveryState
+
+#: The outcome of a source by which messages can be rejected.
+REJECTED: Final = "amqp:rejected:list"
 
 #: The most bytes of a delivery tag (part 2, 2.8.7).
 TAG_BYTES_MAX: Final = 32
@@ -125,6 +136,8 @@ class Receiver(Link):
         self._granted = 0
         #: Deliveries of links with the same order keep their order among each other; None: among those of all links.
         self.order: str | None = None
+        #: Whether messages can be rejected: the sender's source has this outcome, or states none at all.
+        self.rejects = True
         self._progress = DeliveryState.NOT_RCVD
         self._body = bytearray()  # the part received so far of a message in several frames
         self._first = Transfer(0)  # the first frame of the delivery being received
@@ -157,6 +170,8 @@ class Receiver(Link):
             text = f"attach: the sender of {shown(attach.name)} must set initial-delivery-count."
             raise session_error(INVALID_FIELD, text)
         self.delivery_count = attach.initial_delivery_count
+        outcomes = attach.source.outcomes if isinstance(attach.source, Source) else ()
+        self.rejects = not outcomes or REJECTED in outcomes
         super().receive_attach(attach, events)
 
     def receive_flow(self, flow: Flow, events: list[Event]) -> None:

@@ -124,7 +124,8 @@ class Session(Channel):
         """Handle the peer's BEGIN."""
         self.state = SESSION[self.state]["R:BEGIN"]
         self.released = self.state is SessionState.END_SENT
-        self.begin = begin
+        # The rest may be large, and is nobody's business later.
+        self.begin = Begin(begin.remote_channel, begin.next_outgoing_id, begin.incoming_window, 0, begin.handle_max)
         self.remote_channel = channel
         self.next_incoming_id = begin.next_outgoing_id
         self.remote_incoming_window = begin.incoming_window
@@ -158,8 +159,8 @@ class Session(Channel):
         """A link to be attached, on which we receive."""
         return Receiver(self, name)
 
-    def receive_attach(self, attach: Attach, events: list[Event]) -> None:
-        """Handle the peer's ATTACH.  Raises AmqpError."""
+    def receive_attach(self, attach: Attach, nbytes: int, events: list[Event]) -> None:
+        """Handle the peer's ATTACH, which has so many bytes.  Raises AmqpError."""
         handle = attach.handle
         if handle > self.limits.handle_max:
             text = f"attach: handles go up to {self.limits.handle_max}, {handle} is beyond."
@@ -167,6 +168,10 @@ class Session(Channel):
         if handle in self._by_remote_handle:
             name = self._by_remote_handle[handle].name
             raise session_error(HANDLE_IN_USE, f"attach: the handle {handle} is that of the link {shown(name)}.")
+        transport, most = self.transport, self.limits.attach_bytes_max
+        if transport.attach_bytes + nbytes > most:
+            text = f"attach: those of all links of a connection may have {most} bytes together."
+            raise session_error(RESOURCE_LIMIT_EXCEEDED, text)
         role = not attach.role
         link = self.awaited.pop((attach.name, role), None)
         if link is None:
@@ -176,12 +181,14 @@ class Session(Channel):
             refused = None
         link.receive_attach(attach, events)
         self._by_remote_handle[handle] = link
+        link.attach_bytes = nbytes
+        transport.attach_bytes += nbytes
         if refused is None:
-            self.transport.links += 1
+            transport.links += 1
             return
         events[-1] = Refused(link, refused)
         link.refused = link.failed = True
-        self.transport.refused += 1
+        transport.refused += 1
 
     def _too_many(self) -> AmqpError | None:
         """The error with which one more link is refused, if it is.  Raises AmqpError for too many refused links."""
@@ -193,6 +200,7 @@ class Session(Channel):
         return link_error(RESOURCE_LIMIT_EXCEEDED, f"attach: a connection may have {most} links.")
 
     def _uncount(self, link: Link) -> None:
+        self.transport.attach_bytes -= link.attach_bytes
         if link.refused:
             self.transport.refused -= 1
         else:

@@ -28,6 +28,7 @@ class Transport:
     """
 
     __slots__ = (
+        "attach_bytes",
         "frame_bytes_max",
         "held",
         "limits",
@@ -46,6 +47,7 @@ class Transport:
         self.frame_bytes_max = MIN_MAX_FRAME_BYTES
         self.partial_bytes = 0
         self.links = 0
+        self.attach_bytes = 0
         self.refused = 0
         self.held = False
         self.looked = 0

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Sequence
 
 from broker.sessions.amqp.link_owner import LinkOwner
-from broker.sessions.amqp.refusals import rejects
 from broker.sessions.amqp.terms import refused
 from broker.sessions.amqp.transactions import Transactions
 from protocols.amqp.composite import composite_of
@@ -75,7 +74,7 @@ class CoordinatorLink:
             self._answer(*self._requests.popleft())
 
     def _answer(self, id: int, payload: bytes) -> None:
-        heard = rejects(self.link)
+        heard = self.link.rejects
         try:
             request = read_request(payload)
             if isinstance(request, Declare):
@@ -125,7 +124,7 @@ class CoordinatorLink:
     def _settle(self, id: int, error: Error | None, unsettled: Unsettled = (), *, heard: bool | None = None) -> None:
         """Answer a request, and settle the deliveries of what is committed.  Raises AmqpError if none is heard."""
         answer = self._owner.answer
-        if error is not None and not (rejects(self.link) if heard is None else heard):
+        if error is not None and not (self.link.rejects if heard is None else heard):
             raise link_error(error.condition, error.description or "")
         for of, ids, outcome in unsettled:
             answer(of, SENDER, ids, outcome)

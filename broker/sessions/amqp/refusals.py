@@ -13,10 +13,10 @@ from typing import Protocol
 
 from broker.engine.model.errors import EngineError
 from broker.sessions.amqp.link_owner import LinkOwner
-from broker.sessions.amqp.terms import REJECTED, refused
+from broker.sessions.amqp.terms import refused
 from broker.sessions.amqp.transactions import OpenTransaction, rollback_only
 from protocols.amqp.errors import AmqpError, link_error
-from protocols.amqp.performatives import RECEIVER, Error, Rejected, Source, TransactionalState
+from protocols.amqp.performatives import RECEIVER, Error, Rejected, TransactionalState
 from protocols.amqp.receiver import Receiver
 
 
@@ -61,7 +61,7 @@ class Refusals:
         if self._target:
             self._send(ids, why, sent, tx)
             return
-        heard = tx is not None if sent.settled else rejects(self._link)
+        heard = tx is not None if sent.settled else self._link.rejects
         for id in ids:
             info: dict[str, object] = {"delivery-tag": self._tags[id]}
             if not heard:
@@ -77,10 +77,3 @@ class Refusals:
         elif tx is None:  # else its discharge tells
             fields: dict[str, str | int] = {"client": owner.container, "target": self._target}
             owner.report("amqp.transfer_dropped", **fields, messages=len(ids), error=why.description or "")
-
-
-def rejects(link: Receiver) -> bool:
-    """Whether messages on a link can be rejected: its source has this outcome, or states none at all."""
-    source = link.attach.source if link.attach is not None else None
-    outcomes = source.outcomes if isinstance(source, Source) else ()
-    return not outcomes or REJECTED in outcomes

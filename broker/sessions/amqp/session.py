@@ -143,6 +143,7 @@ class AmqpSession(AmqpEndpoint):
         try:
             try:
                 self._attacher.attach(link, event.attach)
+                link.forget_terms()
             except (EngineError, AmqpError) as refusal:
                 if isinstance(refusal, AmqpError):
                     if refusal.scope is not Scope.LINK:

@@ -43,7 +43,6 @@ QUEUE: Final = "queue"
 TOPIC: Final = "topic"
 SHARED: Final = "shared"
 GLOBAL: Final = "global"
-REJECTED: Final = "amqp:rejected:list"
 
 TEMPORARY_QUEUE: Final = "temporary-queue"
 TEMPORARY_TOPIC: Final = "temporary-topic"

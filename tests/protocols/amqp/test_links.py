@@ -16,7 +16,7 @@ from protocols.amqp.errors import (
     AmqpError,
     link_error,
 )
-from protocols.amqp.events import Attached, Available, Credit, Detached, Refused, SessionFailed, Transfers
+from protocols.amqp.events import Attached, Available, Began, Credit, Detached, Refused, SessionFailed, Transfers
 from protocols.amqp.frames import frame
 from protocols.amqp.limits import Limits
 from protocols.amqp.performatives import (
@@ -239,6 +239,59 @@ def test_refused_links_that_are_not_detached_have_a_limit() -> None:
         assert of(receive(codec, frames(Attach("m", handle, RECEIVER), channel=channel)), Refused)
     [failed] = of(receive(codec, frames(Attach("m", 1, RECEIVER), channel=1)), SessionFailed)
     assert failed.error.condition == RESOURCE_LIMIT_EXCEEDED
+
+
+def test_the_attaches_of_a_connection_have_a_limit_together() -> None:
+    """Limit: attach_bytes_max; those of links that are gone do not count, and one more byte ends the session."""
+    raw, last = (frames(Attach(name, at, RECEIVER, properties={"p": "x" * 1000})) for at, name in enumerate("lm"))
+    codec, session = server_with_session(Limits(attach_bytes_max=len(raw) + len(last)))
+    for _ in range(3):
+        [attached] = of(receive(codec, raw), Attached)
+        attached.link.send_attach()
+        receive(codec, frames(Detach(0)))
+        attached.link.send_detach()
+    assert codec._transport.attach_bytes == 0
+    receive(codec, raw)
+    assert of(receive(codec, last), Attached)
+    [failed] = of(receive(codec, frames(Attach("n", 2, RECEIVER))), SessionFailed)
+    assert failed.error.condition == RESOURCE_LIMIT_EXCEEDED
+    session.send_end(failed.error)
+    assert codec._transport.attach_bytes == 0
+
+
+def test_an_attached_link_forgets_what_is_no_longer_needed() -> None:
+    codec, _ = server_with_session()
+    said = Attach("l", 0, RECEIVER, source=Source("a" * 1000), target=Target("b"), max_message_size=7)
+    said.properties, said.desired_capabilities = {"p": "x" * 1000}, ("c" * 1000,)
+    [attached] = of(receive(codec, frames(said)), Attached)
+    link = attached.link
+    link.send_attach(source=said.source, target=said.target, rcv_settle_mode=ReceiverSettleMode.SECOND)
+    link.forget_terms()
+    assert link.attach == Attach("l", 0, RECEIVER, max_message_size=7)
+    assert link.local is not None
+    assert (link.local.source, link.local.target) == (None, None)
+    assert link.local.rcv_settle_mode == ReceiverSettleMode.SECOND
+    assert attached.attach == said
+
+
+def test_a_session_forgets_properties_and_capabilities() -> None:
+    codec, _ = server_with_session()
+    begin = Begin(None, 1, 2, 3, 4, ("c" * 1000,), ("d" * 1000,), {"p": "x" * 1000})
+    [began] = of(receive(codec, frames(begin, channel=1)), Began)
+    assert began.begin == begin
+    kept = began.session.begin
+    assert kept is not None
+    assert (kept.handle_max, kept.offered_capabilities, kept.desired_capabilities, kept.properties) == (4, (), (), None)
+
+
+@pytest.mark.parametrize("outcomes", [(), ("amqp:accepted:list",), ("amqp:rejected:list",)])
+def test_whether_a_sender_hears_of_rejected_messages_is_remembered(outcomes: tuple[str, ...]) -> None:
+    codec, _ = server_with_session()
+    said = Attach("l", 0, SENDER, source=Source("a", outcomes=outcomes), target=Target("b"), initial_delivery_count=0)
+    [attached] = of(receive(codec, frames(said)), Attached)
+    attached.link.forget_terms()
+    assert isinstance(attached.link, Receiver)
+    assert attached.link.rejects is (outcomes != ("amqp:accepted:list",))
 
 
 def test_detached_links_are_not_counted() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from protocols.amqp.composite import decode_body
 from protocols.amqp.connection import AmqpConnection
 from protocols.amqp.errors import (
     INVALID_FIELD,
@@ -18,7 +19,7 @@ from protocols.amqp.errors import (
 from protocols.amqp.events import Aborted, Attached, LinkFailed, SessionFailed, Transfers
 from protocols.amqp.frames import frame
 from protocols.amqp.limits import Limits
-from protocols.amqp.performatives import RECEIVER, SENDER, Accepted, Attach, Detach, Received, Transfer
+from protocols.amqp.performatives import RECEIVER, SENDER, Accepted, Attach, Detach, Error, Received, Rejected, Transfer
 from protocols.amqp.receiver import Receiver
 from protocols.amqp.serial import add
 from tests.protocols.amqp.deliveries import told, transfer
@@ -120,6 +121,16 @@ def test_the_last_state_counts() -> None:
     codec, _ = receiving_server()
     raw = transfer(0, more=True, state=Received(0, 0)) + frames(Transfer(0, state=Accepted(), more=True), Transfer(0))
     assert only(receive(codec, raw), Transfers).state == Accepted()
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_what_comes_before_a_payload_has_a_limit(more: int) -> None:
+    """Limit: transfer_head_bytes_max, with the frame's header."""
+    raw = transfer(0, more=True, state=Rejected(Error("a", "x" * 1000)))
+    _, stop = decode_body(raw, 0, 8, len(raw), Limits())
+    codec, _ = receiving_server(Limits(transfer_head_bytes_max=stop - more))
+    failed = of(receive(codec, raw), SessionFailed)
+    assert [each.error.condition for each in failed] == [RESOURCE_LIMIT_EXCEEDED] * more
 
 
 def test_continuations_may_repeat_their_id_and_no_other() -> None:
