@@ -391,12 +391,13 @@ def _performed(state: State, transaction: Transaction) -> LongWork:
     for sends, messages in transaction.batches:
         for some, together in _portions(state, sends, messages):
             one = len(some) == 1
+            runs = [(send, together if one else send.messages) for send in some]
+            charged = [(send, len(run), size_of(run)) for send, run in runs]  # publishing may change their sizes
             with room.without(held, [send.address.name for send in some]):
                 for send, run in [(some[0], together)] if one else publish.in_turn(state, some, together):
                     _publish(state, send, run)
-            for send in some:
-                run = together if one else send.messages
-                room.release_sends(held, send.address.name, len(run), size_of(run))
+            for send, count, nbytes in charged:
+                room.release_sends(held, send.address.name, count, nbytes)
             yield _RUN_COST * len(some) + _MESSAGE_COST * len(together)
         if state.tracer is not None:
             publish.trace(state, state.tracer, messages)

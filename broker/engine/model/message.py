@@ -10,7 +10,7 @@ asks the encoding's `Format` when a filter needs a name that the header does not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from enum import IntEnum
 from sys import getsizeof
@@ -30,6 +30,11 @@ MESSAGE_OVERHEAD_BYTES: Final = 288
 
 #: Bytes of a `MessageHeader` and its numbers, without its group and annotations.
 HEADER_BYTES: Final = 192
+
+#: Bytes that each message with an expiration or a schedule costs where its time is watched, and those that the time
+#: itself costs there, which the messages of a run share.
+TIMER_BYTES: Final = 192
+TIME_BYTES: Final = 288
 
 #: The most bytes that a body in a file counts for.  A piece of it is in memory while it is delivered, so the windows of
 #: consumers, which count bytes, must count something.
@@ -167,17 +172,17 @@ class MessageHeader:
     message group, empty for none; its last message sets `closes_group`.  The messages of one run may be of several
     groups, but not some in groups and others in none.  `attempts` counts deliveries that failed at another broker
     before the message came here; the queue goes on counting.  `retained`: it also became the retained message of its
-    address, or cleared that one, so that it is not lost if no queue takes it.  `charged`: a message already counts it
-    in its size.
+    address, or cleared that one, so that it is not lost if no queue takes it.  `each_bytes` is what
+    each further message counts for it in its size, -1 while none does.
     """
 
     __slots__ = (
         "address",
         "annotations",
         "attempts",
-        "charged",
         "closes_group",
         "durable",
+        "each_bytes",
         "expiration",
         "expiry_source",
         "format",
@@ -226,7 +231,7 @@ class MessageHeader:
         self.closes_group = closes_group
         self.attempts = attempts
         self.retained = False
-        self.charged = False
+        self.each_bytes = -1
 
     def __copy__(self) -> MessageHeader:
         return MessageHeader(
@@ -256,16 +261,17 @@ class MessageHeader:
         return moved
 
     def charge(self) -> int:
-        """The bytes that one more message with this header counts for it: all of them for the first, none for others.
+        """The bytes that one more message with this header counts for it: the first one counts all that they share.
 
-        A header without group and annotations counts nothing: a run shares it.
+        A header without times, group and annotations counts nothing.
         """
-        if self.charged:
+        if self.each_bytes >= 0:
+            return self.each_bytes
+        timed = self.expiration or self.scheduled
+        self.each_bytes = TIMER_BYTES if timed else 0
+        if not (timed or self.group or self.annotations):
             return 0
-        self.charged = True
-        if not (self.group or self.annotations):
-            return 0
-        nbytes = HEADER_BYTES
+        nbytes = HEADER_BYTES + TIMER_BYTES + TIME_BYTES if timed else HEADER_BYTES
         if self.group:
             nbytes += getsizeof(self.group)
         return nbytes + annotations_bytes(self.annotations) if self.annotations else nbytes
@@ -293,7 +299,7 @@ class Message(StoredMessage):
         self.head = head
         self.body = body
         self.header = header
-        self.header_bytes = 0 if header.charged else header.charge()
+        self.header_bytes = header.charge() if header.each_bytes < 0 else header.each_bytes
         self.size = len(head) + len(body) + MESSAGE_OVERHEAD_BYTES + self.header_bytes
         self.refs = 1
         self.segment = 0
@@ -371,7 +377,7 @@ class PagedMessage(Message):
         self.head = head
         self.body = body
         self.header = header
-        self.header_bytes = 0 if header.charged else header.charge()
+        self.header_bytes = header.charge() if header.each_bytes < 0 else header.each_bytes
         self.size = len(head) + len(body) + MESSAGE_OVERHEAD_BYTES + self.header_bytes
         self.refs = 1
         self.segment = 0
@@ -393,6 +399,14 @@ def annotations_bytes(annotations: Annotations) -> int:
     for name, value in annotations.items():
         nbytes += getsizeof(value) if name.startswith(OWN_PREFIX) else getsizeof(name) + getsizeof(value)
     return nbytes
+
+
+def recharge_headers(messages: Sequence[Message]) -> None:
+    """Count again what headers cost that were changed, for messages that are charged nowhere yet."""
+    for header in {id(message.header): message.header for message in messages}.values():
+        header.each_bytes = -1
+    for message in messages:
+        message.use_header(message.header)
 
 
 def size_of(messages: list[Message]) -> int:

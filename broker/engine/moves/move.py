@@ -148,9 +148,12 @@ def clean_text(text: str) -> str:
     return printable.encode()[:TEXT_BYTES_MAX].decode(errors="ignore")
 
 
-def copy_of(state: State, target: Address, message: Message, annotations: Annotations) -> Message:
+def copy_of(
+    state: State, target: Address, message: Message, annotations: Annotations, *, scheduled: int = 0
+) -> Message:
     """An independent copy for `target`, on no queue yet."""
     header = message.header.copy(target.name, annotations)
+    header.scheduled = scheduled
     target.receive(header, 0, state.now)
     return Message.of(header, message.head, message.body)
 
@@ -209,9 +212,8 @@ def place(
     edit: Edit = UNCHANGED,
 ) -> Placed | None:
     """A message placed where an operator wants it, perhaps edited; None if no queue there would keep it."""
-    copy = copy_of(state, destination.address, message, annotations)
+    copy = copy_of(state, destination.address, message, annotations, scheduled=scheduled)
     copy.header.routing_type = destination.routing_type
-    copy.header.scheduled = scheduled
     if edit:
         copy = edit.applied(copy)
     targets = keepers(destination.targets, copy)

@@ -24,7 +24,7 @@ from typing import Final
 from broker.engine.model.access import Access
 from broker.engine.model.attributes import NO_ATTRIBUTES, RequestedAttributes
 from broker.engine.model.errors import AddressFull, DiskFull, EngineError, NoQueue
-from broker.engine.model.message import Message, RoutingType, size_of
+from broker.engine.model.message import Message, RoutingType, recharge_headers, size_of
 from broker.engine.model.permissions import Permission
 from broker.engine.publish import publish_multi, sending
 from broker.engine.publish.send import PublishResult, Refusal, Send
@@ -189,8 +189,11 @@ def _find(state: State, send: Send) -> bool:
         finally:
             send.created, state.made = state.made or None, outer
     send.address, send.queue, send.found = address, queue, True
+    expire = send.header.expiration > 0
     for header in send.headers():
         address.receive(header, header.expiration, state.now)
+    if (send.header.expiration > 0) is not expire:
+        recharge_headers(send.messages)
     return True
 
 

@@ -18,7 +18,14 @@ from __future__ import annotations
 from itertools import groupby
 
 from broker.engine.model.errors import DuplicateMessage, EngineError
-from broker.engine.model.message import INGRESS_TIMESTAMP, ORIG_ROUTING_TYPE, Message, RoutingType, size_of
+from broker.engine.model.message import (
+    INGRESS_TIMESTAMP,
+    ORIG_ROUTING_TYPE,
+    Message,
+    RoutingType,
+    recharge_headers,
+    size_of,
+)
 from broker.engine.moves import dead_letter, move
 from broker.engine.publish.send import Send
 from broker.engine.queues import arrival, duplicates
@@ -174,6 +181,7 @@ def _handle(
     if extras.ingress:
         for header in {id(message.header): message.header for message in messages}.values():  # one for each group
             header.annotations = (header.annotations or {}) | {INGRESS_TIMESTAMP: state.now}
+        recharge_headers(messages)
     forwards: list[Forward] = []
     for divert in extras.exclusive:
         if divert.name not in passed and messages:
