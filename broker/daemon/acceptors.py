@@ -84,8 +84,8 @@ class Acceptors:
 
     @property
     def addresses(self) -> list[Listening]:
-        """All addresses at which the acceptors listen."""
-        return [address for addresses in self._listening.values() for address in addresses]
+        """All addresses at which the acceptors listen, in the order of the configuration."""
+        return [address for name in self._config.acceptors for address in self._listening.get(name, ())]
 
     @property
     def names(self) -> frozenset[str]:

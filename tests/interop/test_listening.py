@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from pathlib import Path
 
@@ -84,3 +85,11 @@ def test_a_client_that_was_told_why_its_connection_ends_is_not_refused_as_well(t
                     second.sendall(nonsense)
                     broker.await_log(told, times=2)
         assert "connection.refused" not in broker.log
+
+
+def test_clients_connect_once_the_start_has_no_more_to_do(tmp_path: Path) -> None:
+    """To make the applications of HTTP takes 200 ms, in which a client that could connect would wait."""
+    with running(tmp_path) as broker:
+        opened = re.findall(r" listening +acceptor=(\w+)", broker.log)
+        assert opened == ["http", "stomp", "amqp", "mqtt"]
+        assert list(broker.ports) == ["stomp", "amqp", "mqtt", "http"], "told in the order of the configuration"
