@@ -113,7 +113,8 @@ class ClientSubscription:
     """A subscription, and the consumer of its queue while there is one.
 
     `pattern` matches addresses, `share` is the group of clients that share it, `qos` 0: at most once.  `borrowed`: its
-    queue is one that others consume too, and has another name.
+    queue is one that others consume too, and has another name.  `filtered_for`: the user to whom it was granted without
+    the messages that this user may not read (`Client.filtered`); None: to nobody.
     """
 
     client: Client
@@ -125,6 +126,7 @@ class ClientSubscription:
     borrowed: bool = field(init=False, default=False)
     qos: int = field(init=False, default=0)
     no_local: bool = field(init=False, default=False)
+    filtered_for: str | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.name = queue_name(self.client.id, self.share, self.pattern)
@@ -136,8 +138,9 @@ class ClientSubscription:
 
     @property
     def filtered(self) -> bool:
-        """Whether its queue takes only what its client may read (`Client.filtered`)."""
-        return self.client.filtered and self.wildcard and not self.shared
+        """Whether its queue takes only what its client may read: because of how it is connected now, or was before."""
+        granted = self.client.filtered or self.filtered_for == self.client.access.user
+        return granted and self.wildcard and not self.shared
 
     @property
     def attached(self) -> Consumer | None:

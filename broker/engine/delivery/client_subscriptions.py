@@ -75,6 +75,7 @@ class ClientSubscriptions:
                 common=subscription.shared,
             )
         subscription.consumer = consumer = self._consumers.subscribe(sink, request)
+        subscription.filtered_for = request.user if request.filtered else None
         consumer.away = not client.connected
         fresh = existing is None or (existing.messages_max < 0 and not subscription.shared)  # perhaps taken over
         if fresh and not subscription.borrowed:
@@ -110,7 +111,8 @@ class ClientSubscriptions:
         One that was filtered for its user is not: it may hold messages that the other user may not read.
         """
         queue = self._state.queues.get(subscription.name) if subscription.reliable else None
-        if queue is not None and subscription.kind is SubscriptionKind.OWN and not subscription.filtered:
+        filtered = subscription.filtered or subscription.filtered_for is not None
+        if queue is not None and subscription.kind is SubscriptionKind.OWN and not filtered:
             alter.hand_over(self._state, queue, user)
 
     def revoked(self, subscription: ClientSubscription) -> None:

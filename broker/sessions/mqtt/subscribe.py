@@ -355,6 +355,7 @@ class Subscriptions:
             )
             subscription = self._make(asked, int(str(each["identifier"])), str(each.get("queue", "")))
             subscription.by_full_name = bool(each.get("by_full_name"))
+            subscription.filtered_for = None if each.get("filtered_for") is None else str(each["filtered_for"])
             former = each.get("former")
             if isinstance(former, dict):
                 subscription.keep_former(former["qos"], former["below"])

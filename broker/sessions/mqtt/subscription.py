@@ -104,5 +104,6 @@ class Subscription(ClientSubscription):
             "identifier": self.identifier,
             **({"queue": self.own_name} if self.own_name else {}),
             **({"by_full_name": True} if self.by_full_name else {}),
+            **({"filtered_for": self.filtered_for} if self.filtered_for is not None else {}),
             **({"former": {"qos": self.former.qos, "below": self.former_below}} if self.former is not None else {}),
         }

@@ -10,12 +10,26 @@ from broker.engine.model.access import Identity
 from protocols.mqtt.codes import V5, V311
 from tests.broker.security.verbs import restrict
 from tests.broker.sessions.mqtt.harness import LOGIN, READERS, guarded
-from tests.support.mqtt_world import SimWorld
+from tests.support.mqtt_client import MqttClient
+from tests.support.mqtt_world import Connecting, SimCarrier, SimWorld
 from tests.support.sim_broker import configured
 
 
+class OtherAcceptor(Connecting):
+    """Clients of a second acceptor, which does not filter subscriptions."""
+
+    def __init__(self, sim: SimWorld) -> None:
+        self._sim = sim
+
+    def stranger(self) -> MqttClient:
+        """Return a client that has sent nothing."""
+        return MqttClient().over(SimCarrier(self._sim.broker, "plain"))
+
+
 def world(*secret: str, filtered: bool = True) -> SimWorld:
-    return SimWorld(guarded(*secret, filtered=filtered), users=READERS)
+    config = guarded(*secret, filtered=filtered)
+    plain = config.acceptors["mqtt"].model_copy(update={"filter_subscriptions": False})
+    return SimWorld(config.model_copy(update={"acceptors": {**config.acceptors, "plain": plain}}), users=READERS)
 
 
 @pytest.mark.parametrize(("version", "refusal"), [(V311, 0x80), (V5, 0x83)])
@@ -114,6 +128,33 @@ def test_a_session_that_lasts_over_absence_and_restart() -> None:
     assert client.payloads() == [b"open/a", b"open/a", b"open/b"]
 
 
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_filtered_session_stays_so_where_such_filters_are_refused(crash: bool, qos: int) -> None:
+    """Connected through an acceptor without `filter-subscriptions`, it goes on to get what it may read."""
+    sim = world("secret.#")
+    plain = OtherAcceptor(sim)
+    again: dict[str, Any] = {"clean": False, "expiry": 100, **LOGIN}
+    sim.subscriber("c", "#", qos=qos, **again).drop()
+    client: MqttClient | None = None
+    expected: list[bytes] = []
+    for count, step in enumerate(("away", "there", "left", "still away", "restarted", "there again", "left again")):
+        if step in ("there", "there again"):
+            client = plain.connect("c", **again)
+        elif step == "restarted":
+            sim.restart(crash=crash)
+        elif client is not None:
+            client.drop()
+        producer = sim.connect("p", **LOGIN)
+        for topic in ("secret/a", "open/a"):
+            producer.publish(topic, b"%s%d" % (topic.encode(), count), 1)
+        expected.append(b"open/a%d" % count)
+        if step in ("there", "there again") and client is not None:
+            assert client.payloads() == expected
+            expected.clear()
+    assert sim.connect("c", **again).payloads() == expected
+
+
 @pytest.mark.parametrize("roles", [["amq"], []])
 def test_the_roles_of_a_token_hold_over_a_restart(roles: list[str]) -> None:
     """Nobody can look them up; also when they permit nothing any more, what is secret is not kept for the client."""
@@ -170,6 +211,17 @@ def test_the_reader_stays_the_user_who_made_the_queue_over_a_restart() -> None:
         sim.broker.engine.security.roles_of = lambda user: frozenset() if user == "alice" else frozenset(["amq"])
         sim.connect("p", user_name="bob", password=b"right").publish("secret/a", b"x", 1)
         assert sim.broker.engine.queue("c.#").message_count == 0
+
+
+def test_a_filtered_queue_is_not_handed_over_by_a_restart() -> None:
+    """Bob has taken the session where filters are refused: it may hold what only Alice may read."""
+    sim = world("secret.#")
+    sim.subscriber("c", "#", qos=1, clean=False, expiry=100, **LOGIN).drop()
+    bob: dict[str, Any] = {"clean": False, "expiry": 100, "user_name": "bob", "password": b"right"}
+    OtherAcceptor(sim).connect("c", **bob).drop()
+    sim.connect("p", **LOGIN).publish("open/a", b"x", 1)
+    sim.restart()
+    assert sim.connect("c", **bob).payloads() == []
 
 
 @pytest.mark.parametrize("present", [True, False])
