@@ -41,6 +41,7 @@ REFUSALS: Final = {
     "max-consumers": Refusal(
         "Close another consumer (`bartleby consumer list`), or raise `max-consumers` of the queue."
     ),
+    "max-selectors": Refusal("Shorten the selectors, share one among subscriptions, or use another connection.", 409),
     "max-queues": Refusal("Delete a queue of this user, or raise `max-queues` in `resource-limit-settings`.", 409),
     "max-addresses": Refusal("Delete unused addresses, or raise `limits.addresses-max`.", 409),
     "routing-type": Refusal("Use the prefix of the address's routing type, or add the type to the address."),

@@ -25,6 +25,7 @@ def close(state: State, consumer: Consumer, how: DeliveryOutcome) -> None:
     state.mark = NO_WAY_BACK
     settle_acknowledged(state)
     consumer.closed = True
+    state.selectors.remove(consumer)
     queue = consumer.queue
     deliveries = consumer.take_all()
     if not queue.deleted:

@@ -42,10 +42,14 @@ class Consumers:
         return self._made
 
     def subscribe(self, sink: Sink, request: SubscribeRequest) -> Consumer:
-        """Attach a consumer.  Raises the errors of `subscribe.find`."""
+        """Attach a consumer.  Raises InvalidSelector, TooManySelectors, and the errors of
+        `subscribe.find`.
+        """
         self._state.begin()
+        filter = subscribe.parse_selector(request.selector)
+        self._state.selectors.check(sink.transport, filter)
         with registry.undoing(self._state):
-            queue, predicate = subscribe.find(self._state, request)
+            queue, predicate = subscribe.find(self._state, request, filter)
             consumer = Consumer(
                 self._number(),
                 queue,
@@ -56,6 +60,7 @@ class Consumers:
                 priority=request.priority,
                 predicate=predicate,
                 selector=request.selector,
+                filter=filter,
                 client_id=request.client_id,
                 remote=request.remote,
                 user=request.user,

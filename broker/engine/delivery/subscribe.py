@@ -75,13 +75,14 @@ class SubscribeRequest:
     reserve: Reserve | None = None
 
 
-def find(state: State, request: SubscribeRequest) -> tuple[Queue, Callable[[Message], bool] | None]:
+def find(
+    state: State, request: SubscribeRequest, filter: Filter | None
+) -> tuple[Queue, Callable[[Message], bool] | None]:
     """The queue to consume, created if needed, and a test of which messages the subscriber accepts (None: all).
 
-    Raises Denied, NotFound, InvalidName, InvalidSelector, RoutingTypeMismatch, AlreadyInUse, AttributesDiffer,
-    TooManyConsumers.
+    `filter` is its compiled selector.  Raises Denied, NotFound, InvalidName, RoutingTypeMismatch, AlreadyInUse,
+    AttributesDiffer, TooManyConsumers.
     """
-    filter = parse_selector(request.selector)
     target = destinations.queue_to_consume(
         state,
         request.destination,

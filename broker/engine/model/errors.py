@@ -110,6 +110,12 @@ class TooManyConsumers(EngineError):
     code = "max-consumers"
 
 
+class TooManySelectors(EngineError):
+    """The selectors of a connection together exceed a limit."""
+
+    code = "max-selectors"
+
+
 class TooManyQueues(EngineError):
     """The user has created the maximum number of queues."""
 

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from broker.engine.delivery.subscribe import parse_selector
-from broker.engine.filter import Filter
 from broker.engine.model.access import UNRESTRICTED, Access
 from broker.engine.model.errors import NotFound
 from broker.engine.model.message import Message, PropertyView
@@ -66,10 +65,12 @@ class QueueMessages:
         Denied, InvalidSelector.
         """
         access.require(Permission.BROWSE, queue.address.name, queue.name)
-        return self._look(queue, parse_selector(selector))
+        parse_selector(selector)
+        return self._look(queue, selector)
 
-    def _look(self, queue: Queue, filter: Filter | None) -> Iterator[Message | None]:
+    def _look(self, queue: Queue, selector: str) -> Iterator[Message | None]:
         state, steps = self._state, self._state.steps
+        filter = parse_selector(selector)  # again: of browsers that wait for their turn only the text is in memory
         settle_acknowledged(state)
         cost = LOOK_COST if filter is None else MATCH_COST + filter.cost
         spent = queue.ready // LISTED_FOR_A_MICROSECOND

@@ -122,6 +122,7 @@ def detach_all(state: State, queue: Queue) -> tuple[list[Consumer], list[Message
             queue.delivering -= len(held)
             messages += held.values()
         consumer.closed = True
+        state.selectors.remove(consumer)
         queue.detach(consumer, state.now)
         consumer.note(state.notes, "CONSUMER_CLOSED")
     for reservation in queue.reservations:

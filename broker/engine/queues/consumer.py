@@ -9,6 +9,7 @@ from enum import Enum
 from itertools import islice
 from typing import Final, Protocol
 
+from broker.engine.filter import Filter
 from broker.engine.model.access import UNRESTRICTED, Access
 from broker.engine.model.message import Message, size_of
 from broker.engine.model.notes import Notes
@@ -151,6 +152,7 @@ class Consumer:
     priority: int = 0
     predicate: Callable[[Message], bool] | None = None
     selector: str = ""
+    filter: Filter | None = None  # what it became
     client_id: str = ""
     remote: str = ""
     user: str = ""

@@ -22,6 +22,7 @@ def on_attach(state: State, consumer: Consumer) -> None:
     """Attach a consumer to its queue."""
     queue = consumer.queue
     queue.attach(consumer)
+    state.selectors.add(consumer)
     state.dirty[queue] = None
     consumer.note(state.notes, "CONSUMER_CREATED")
     if queue.kind is None:

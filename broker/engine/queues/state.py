@@ -48,6 +48,7 @@ from broker.engine.queues.paging.tail import Chunk
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.queue_quotas import QueueQuotas
 from broker.engine.queues.room import Room, Usage
+from broker.engine.queues.selectors import Selectors
 from broker.engine.queues.steps import Steps
 from broker.engine.queues.stored import MessageReader
 from broker.engine.queues.tracer import Tracer
@@ -165,6 +166,7 @@ class State:
     #: Names of queues whose messages wait to be sent to another broker, and still belong to their original address.
     transmission: AbstractSet[str] = frozenset()
     quotas: QueueQuotas = field(default_factory=QueueQuotas)
+    selectors: Selectors = field(default_factory=Selectors)
     watchers: list[Watcher] = field(default_factory=list)
     #: The senders attached to each address, to be notified when it is deleted.
     senders: dict[Address, dict[AttachedSender, None]] = field(default_factory=dict)

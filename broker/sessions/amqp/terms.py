@@ -19,6 +19,7 @@ from broker.engine.model.errors import (
     TooManyAddresses,
     TooManyConsumers,
     TooManyQueues,
+    TooManySelectors,
     TransactionClosed,
     TransactionsFull,
 )
@@ -90,6 +91,7 @@ _CONDITIONS: Final[dict[type[EngineError], str]] = {
     TooLarge: MESSAGE_SIZE_EXCEEDED,
     TooManyConsumers: RESOURCE_LIMIT_EXCEEDED,
     TooManyAddresses: RESOURCE_LIMIT_EXCEEDED,
+    TooManySelectors: RESOURCE_LIMIT_EXCEEDED,
     TooManyQueues: RESOURCE_LIMIT_EXCEEDED,
     TransactionClosed: TRANSACTION_TIMEOUT,
     TransactionsFull: RESOURCE_LIMIT_EXCEEDED,

@@ -34,7 +34,7 @@ EVERYTHING = MessageRange()
 class Taker:
     """A consumer and the sink that takes its messages."""
 
-    transport = None
+    transport: object = None
 
     def __init__(self) -> None:
         self.taken: list[Message] = []
@@ -67,7 +67,7 @@ T = TypeVar("T", bound=Taker)
 class Waiting:
     """Somebody who waits for confirmations."""
 
-    transport = None
+    transport: object = None
 
     def __init__(self) -> None:
         self.told: list[int] = []
@@ -80,7 +80,7 @@ class Waiting:
 class Producing:
     """A producer that may be stopped."""
 
-    transport = None
+    transport: object = None
 
     def __init__(self) -> None:
         self.blocked = False

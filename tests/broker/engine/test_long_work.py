@@ -278,10 +278,10 @@ def test_a_queue_may_be_deleted_while_deliveries_come_back(bench: Bench) -> None
 @pytest.mark.parametrize("verb", ["acknowledge", "reject", "give_back", "roll back"])
 def test_a_confirmation_waits_for_all_steps_and_those_of_others_do_not(bench: Bench, verb: str) -> None:
     class Connected(Taker):
-        transport = Connection()  # type: ignore[assignment]  # the others have none
+        transport = Connection()
 
     class Asking(Waiting):
-        transport = Connected.transport  # type: ignore[assignment]
+        transport = Connected.transport
 
     bench.sent("a", *BODIES)
     taker = bench.attach(Connected(), "a", window=-1, ack_mode=AckMode.CUMULATIVE)
