@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable
+from hashlib import sha256
 from itertools import islice
 from typing import ClassVar, Final
 from zlib import crc32
@@ -29,7 +30,11 @@ from broker.engine.queues.cursors import MATCH_COST
 from broker.engine.queues.level import Level
 from broker.engine.queues.steps import Steps
 
-#: Groups of one queue whose consumer is remembered: some 10 MiB.  Beyond that the one known for longest of whose
+#: The most characters of a group that are remembered as they are; a longer name is replaced by its SHA-256.  Clients
+#: choose the length.
+NAME_CHARS_MAX: Final = 64
+
+#: Groups of one queue whose consumer is remembered: some 20 MiB.  Beyond that the one known for longest of whose
 #: messages no consumer has passed any is forgotten: its next message chooses a consumer again.
 GROUPS_MAX: Final = 65_536
 
@@ -57,6 +62,11 @@ class Holder:
 def bucket(group: str, buckets: int) -> int:
     """The bucket of a group: the same number in every run of the broker."""
     return crc32(group.encode()) % buckets
+
+
+def _shortened(group: str) -> str:
+    """What is remembered of a long name: one character more than any that is remembered as it is."""
+    return "#" + sha256(group.encode()).hexdigest()
 
 
 class GroupedBacklog(Backlog):
@@ -106,7 +116,9 @@ class GroupedBacklog(Backlog):
 
     def _group(self, message: Message) -> str:
         group = message.header.group
-        return f"{bucket(group, self._buckets)}" if group and self._buckets > 0 else group
+        if group and self._buckets > 0:
+            return f"{bucket(group, self._buckets)}"
+        return group if len(group) <= NAME_CHARS_MAX else _shortened(group)
 
     def _leave(self, message: Message) -> None:
         if not self._passed:

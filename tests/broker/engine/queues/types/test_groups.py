@@ -10,7 +10,7 @@ import pytest
 from broker.engine.delivery.redelivery import CLOSED, RELEASED
 from broker.engine.model.message import INGRESS_TIMESTAMP, Message, RoutingType
 from broker.engine.publish.send import Send
-from broker.engine.queues.types.grouped import NOTED_MAX, GroupedBacklog, bucket
+from broker.engine.queues.types.grouped import NAME_CHARS_MAX, NOTED_MAX, GroupedBacklog, bucket
 from broker.engine.routing import destinations
 from tests.broker.engine.engine_harness import Bench, Taker
 from tests.broker.engine.queues.types.queues import grouped, put, without_scans
@@ -366,3 +366,19 @@ def test_sharded_queues_keep_a_group_on_one_of_them(bench: Bench) -> None:
     grouped(bench, "sharded", "g1", b"1")
     assert {name: set(bench.bodies(name)) for name in ("q1", "q2", "q3")} == found
     assert len(bench.bodies("q2")) >= before
+
+
+def test_the_names_of_remembered_groups_take_little_memory(bench: Bench) -> None:
+    """Clients choose them: 16 KiB each, in memory for as long as a consumer has the group."""
+    queue = bench.declare()
+    first, second = bench.take("q"), bench.take("q")
+    names = [letter * 16_000 for letter in "ABCD"]
+    for name in names:
+        grouped(bench, "q", name, name[:1].encode())
+    assert isinstance(queue.backlog, GroupedBacklog)
+    assert queue.backlog.groups == 4
+    assert max(map(len, queue.backlog._assigned)) == NAME_CHARS_MAX + 1
+    got = [taker.take() for taker in (first, second)]
+    for name in names:
+        grouped(bench, "q", name, name[:1].encode())
+    assert [taker.take() for taker in (first, second)] == got, "each stays with its consumer"
