@@ -22,7 +22,8 @@ UNLIMITED: Final = 1 << 62
 #: How many exclusions a consumer has at least before it looks for those of messages that have left.
 EXCLUDED_SWEEP_MIN: Final = 64
 
-#: From how many deliveries on that are settled together it pays to look whether they are the oldest.
+#: From how many deliveries on that are settled together it pays to look whether they are the oldest, and to copy the
+#: others; but not if these are more: an acknowledgement in many portions would copy them again for each.
 PREFIX_MIN: Final = 1_000
 
 
@@ -209,7 +210,7 @@ class Consumer:
     def settle(self, ids: list[int]) -> list[Message]:
         """Remove and return deliveries, restoring their credit.  Every id must be in `unacked`."""
         unacked = self.unacked
-        if len(ids) > PREFIX_MIN and list(islice(unacked, len(ids))) == ids:
+        if len(ids) > max(PREFIX_MIN, len(unacked) // 2) and list(islice(unacked, len(ids))) == ids:
             messages = list(islice(unacked.values(), len(ids)))
             self.unacked = dict(islice(unacked.items(), len(ids), None))
         else:
