@@ -106,6 +106,7 @@ class BrokerCollector(Collector):
         )
         memory = GaugeMetricFamily("broker_memory_bytes", "Memory by use.", labels=["kind"])
         memory.add_metric(["messages"], usage.bytes)
+        memory.add_metric(["duplicate-ids"], usage.ids_bytes)
         yield memory
         if usage.bytes_max >= 0:
             yield GaugeMetricFamily(

@@ -3,7 +3,8 @@
 A sender that has lost its connection does not know whether its last messages arrived.  If each has an id of its own
 (the property `_AMQ_DUPL_ID`), it can send them again, and the broker accepts those that are missing:
 
-1. Each address remembers the last `id-cache-size` ids.  A message with a remembered id is a duplicate: it is not
+1. Each address remembers the last `id-cache-size` ids, and all together as many as fit into their part of the memory
+   for messages, of which they count as used.  A message with a remembered id is a duplicate: it is not
    routed, the sender gets the same answer as the first time, and the log reports it.
 2. In a transaction a duplicate is an error: the commit fails before anything is done, since a transaction happens as a
    whole or not at all.
@@ -36,6 +37,7 @@ from store import record
 if TYPE_CHECKING:
     from broker.engine.model.message import Message
     from broker.engine.queues.address import Address
+    from broker.engine.queues.room import Usage
     from store.decode import DuplicateId
     from store.journal import Journal
 
@@ -67,6 +69,14 @@ LINK_SENDERS_MAX: Final = 320
 #: forgotten of the one that has sent nothing for the longest time.
 LINK_IDS_ADDRESS_MAX: Final = 200_000
 _BROKER_BYTES: Final = 16
+
+#: Bytes that an id of a client takes in memory beside its own.
+ID_OVERHEAD_BYTES: Final = 192
+
+#: The part of the broker's memory for messages that the ids of clients may take on all addresses together, and the
+#: bytes if that has no limit.  Beyond it, the oldest are forgotten of the address where none came for the longest time.
+IDS_MEMORY_PART: Final = 8
+IDS_BYTES_MAX: Final = 256 << 20
 
 #: Bytes of a record without its id.
 _RECORD_BYTES: Final = record.DUPLICATE_ID_FIXED.size
@@ -128,9 +138,11 @@ class Seen:
 class Duplicates:
     """The ids of all addresses."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, usage: Usage) -> None:
         self.refused = 0  # messages, since the start
         self._journal = journal
+        self._usage = usage
+        self._recent: dict[int, None] = {}  # addresses with ids of clients, by address id, the last one to get one last
         self._seen: dict[int, Seen] = {}  # by the address's id
         # The ids whose records are in a segment, as (address id, id); some may have been forgotten since.
         self._places: dict[int, list[tuple[int, bytes]]] = {}
@@ -185,6 +197,7 @@ class Duplicates:
         records: list[bytes] = []
         places: list[tuple[int, bytes]] = []
         for message, id in ids:
+            self._charge(address.id, seen, id)
             if message.header.durable:
                 records.append(encode(address_id, message.id, id))
                 places.append((address_id, id))
@@ -205,6 +218,7 @@ class Duplicates:
 
     def _limit(self, seen: Seen, address: Address) -> None:
         self._limit_ids(seen.ids, max(address.settings.id_cache_size, 0))
+        self._limit_all()
         for whose in list(islice(seen.links, max(len(seen.links) - LINK_SENDERS_MAX, 0))):
             self._limit_ids(seen.links.pop(whose), 0)
         for links in seen.links.values():
@@ -218,8 +232,36 @@ class Duplicates:
             if not links:
                 del seen.links[whose]
 
+    def _charge(self, address_id: int, seen: Seen, id: bytes) -> None:
+        """Count an id that is about to be remembered; those of links have limits of their own."""
+        if id.startswith(LINK):
+            return
+        if id not in seen.ids:
+            self._usage.ids_bytes += ID_OVERHEAD_BYTES + len(id)
+        self._recent.pop(address_id, None)
+        self._recent[address_id] = None
+
+    def _limit_all(self) -> None:
+        """Forget ids of clients, if those of all addresses take too much memory."""
+        usage = self._usage
+        most = usage.bytes_max // IDS_MEMORY_PART if usage.bytes_max >= 0 else IDS_BYTES_MAX
+        while usage.ids_bytes > most and self._recent:
+            address_id = next(iter(self._recent))
+            seen = self._seen.get(address_id)
+            if seen is None or not seen.ids:
+                del self._recent[address_id]
+                continue
+            excess = -(-(usage.ids_bytes - most) // (ID_OVERHEAD_BYTES + ID_BYTES_MAX))
+            self._limit_ids(seen.ids, max(len(seen.ids) - excess, 0))
+
     def _limit_ids(self, ids: Ids, size: int) -> None:
-        self._release([(ids.pop(id)[1], id) for id in list(islice(ids, max(len(ids) - size, 0)))])
+        self._forget([(ids.pop(id)[1], id) for id in list(islice(ids, max(len(ids) - size, 0)))])
+
+    def _forget(self, forgotten: list[tuple[int, bytes]]) -> None:
+        """Count ids that were forgotten no more, and release their records."""
+        own = [len(id) for _, id in forgotten if not id.startswith(LINK)]
+        self._usage.ids_bytes -= sum(own) + ID_OVERHEAD_BYTES * len(own)
+        self._release(forgotten)
 
     def _release(self, forgotten: Iterable[tuple[int, bytes]]) -> None:
         """Release the records of forgotten ids, each in its segment (0: none)."""
@@ -245,7 +287,7 @@ class Duplicates:
             return 0
         caches = seen.caches()
         for ids in caches:
-            self._release((segment, id) for id, (_, segment) in ids.items())
+            self._forget([(segment, id) for id, (_, segment) in ids.items()])
         return sum(map(len, caches))
 
     # -- the journal -----------------------------------------------------------------------------------------------
@@ -255,10 +297,12 @@ class Duplicates:
         seen = Seen()
         for id, (message_id, segment) in sorted(found.items(), key=lambda item: item[1][0]):
             self._pin(segment, [(address.id, id)])
+            self._charge(address.id, seen, id)
             seen.put(id, message_id, segment)
+        self._seen[address.id] = seen
         self._limit(seen, address)
-        if any(seen.caches()):
-            self._seen[address.id] = seen
+        if not any(seen.caches()):
+            del self._seen[address.id]
 
     def copy_forward(self, segment: int) -> bool:
         """Copy some of the ids in a segment forward; True while there are more."""

@@ -147,16 +147,20 @@ class Disk:
 
 @dataclass(slots=True, eq=False)
 class Usage:
-    """Memory held by messages in the whole broker, in bytes, against one limit (-1: none), and the disk."""
+    """Memory held by messages in the whole broker, in bytes, against one limit (-1: none), and the disk.
+
+    `ids_bytes` is what remembered duplicate ids take, which counts against the same limit.
+    """
 
     bytes_max: int = -1
     bytes: int = field(init=False, default=0)
+    ids_bytes: int = field(init=False, default=0)
     messages: int = field(init=False, default=0)
     disk: Disk = field(init=False, default_factory=Disk)
 
     def fits(self, nbytes: int) -> bool:
         """Whether the memory limit would not be reached with `nbytes` more."""
-        return not 0 <= self.bytes_max <= self.bytes + nbytes
+        return not 0 <= self.bytes_max <= self.bytes + self.ids_bytes + nbytes
 
     @property
     def memory_full(self) -> bool:
@@ -329,7 +333,7 @@ class Room:
         """What is full with so many messages more; `apart`: bytes elsewhere that count in no limit."""
         settings, usage = address.settings, self.usage
         policy = settings.address_full_policy
-        memory_full = 0 <= usage.bytes_max <= usage.bytes + nbytes - apart
+        memory_full = not usage.fits(nbytes - apart)
         if not memory_full and (settings.max_size_bytes >= 0 or settings.max_size_messages >= 0):
             memory_full = is_full(address, count, nbytes)
         if settings.page_full_policy is not _PAGES_OFF or self._bindings.patterns(address):

@@ -229,7 +229,7 @@ class State:
         self.bindings = Bindings(self.syntax)
         self._hide()
         self.diverts = Diverts(self.syntax)
-        self.duplicates = Duplicates(self.journal)
+        self.duplicates = Duplicates(self.journal, self.usage)
         self.room = Room(
             self.usage,
             self.pages,

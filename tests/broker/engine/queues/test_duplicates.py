@@ -449,3 +449,36 @@ def test_the_search_for_ids_spans_a_run(bench: Bench) -> None:
     header = bench.header("a", routing_type=RoutingType.ANYCAST)
     assert not duplicates.may_have_ids([Message(header, b"a:b\n", b"")])
     assert duplicates.may_have_ids([Message(header, b"a:b\n", b""), Message(header, head("x"), b"")])
+
+
+def test_ids_count_as_used_memory_until_they_are_forgotten(bench: Bench) -> None:
+    usage = bench.engine.usage
+    each = duplicates.ID_OVERHEAD_BYTES + 2
+    for number in range(10, 20):
+        bench.sent(f"a{number % 2}", b"x", head=head(str(number)))
+    assert usage.ids_bytes == 10 * each
+    usage.bytes_max = usage.bytes + 10 * each
+    assert usage.memory_full
+    usage.bytes_max = -1
+    bench = bench.restart()
+    assert bench.engine.usage.ids_bytes == 10 * each
+    for name in ("a0", "a1"):
+        bench.purge(name)
+        bench.engine._state.duplicates.forget(bench.engine.addresses[name])
+    assert bench.engine.usage.ids_bytes == 0
+
+
+def test_all_addresses_together_remember_as_many_as_fit_into_their_part_of_memory(bench: Bench) -> None:
+    """The oldest are forgotten of the address where none came for the longest time."""
+    each = duplicates.ID_OVERHEAD_BYTES + 64
+    most = 10 * each
+    bench.engine.usage.bytes_max = duplicates.IDS_MEMORY_PART * most
+    for name in ("a", "b", "c"):
+        for number in range(4):
+            bench.sent(name, b"x", head=head(f"{name}{number:063}"), durable=False)
+    assert bench.engine.usage.ids_bytes == most
+    assert [ids(bench, name) for name in ("a", "b", "c")] == [2, 4, 4]
+    bench.sent("a", b"again", head=head(f"a{3:063}"), durable=False)
+    bench.sent("a", b"forgotten", head=head(f"a{0:063}"), durable=False)
+    assert [ids(bench, name) for name in ("a", "b", "c")] == [3, 3, 4]
+    assert bench.bodies("a")[4:] == [b"forgotten"]
