@@ -226,3 +226,15 @@ _SHOWN: Final = 75  # characters of a name in an error message
 def shown(name: str) -> str:
     """A name, or another text that a client chose, as an error message shows it."""
     return repr(name if len(name) <= _SHOWN else name[:_SHOWN] + "...")
+
+
+#: The most characters of a text of a client that are remembered as they are.
+REMEMBERED_CHARS_MAX: Final = 64
+
+
+def remembered(text: str) -> str:
+    """What is remembered to recognise a text whose length clients choose: of a long one its SHA-256.
+
+    That is one character longer than any text that is remembered as it is, so it is like none of them.
+    """
+    return text if len(text) <= REMEMBERED_CHARS_MAX else "#" + sha256(text.encode(errors="surrogatepass")).hexdigest()

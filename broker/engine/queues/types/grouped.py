@@ -19,20 +19,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable
-from hashlib import sha256
 from itertools import islice
 from typing import ClassVar, Final
 from zlib import crc32
 
 from broker.engine.model.message import Message
+from broker.engine.model.names import remembered
 from broker.engine.queues.backlog import Backlog
 from broker.engine.queues.cursors import MATCH_COST
 from broker.engine.queues.level import Level
 from broker.engine.queues.steps import Steps
-
-#: The most characters of a group that are remembered as they are; a longer name is replaced by its SHA-256.  Clients
-#: choose the length.
-NAME_CHARS_MAX: Final = 64
 
 #: Groups of one queue whose consumer is remembered: some 20 MiB.  Beyond that the one known for longest of whose
 #: messages no consumer has passed any is forgotten: its next message chooses a consumer again.
@@ -62,11 +58,6 @@ class Holder:
 def bucket(group: str, buckets: int) -> int:
     """The bucket of a group: the same number in every run of the broker."""
     return crc32(group.encode()) % buckets
-
-
-def _shortened(group: str) -> str:
-    """What is remembered of a long name: one character more than any that is remembered as it is."""
-    return "#" + sha256(group.encode()).hexdigest()
 
 
 class GroupedBacklog(Backlog):
@@ -118,7 +109,7 @@ class GroupedBacklog(Backlog):
         group = message.header.group
         if group and self._buckets > 0:
             return f"{bucket(group, self._buckets)}"
-        return group if len(group) <= NAME_CHARS_MAX else _shortened(group)
+        return remembered(group)
 
     def _leave(self, message: Message) -> None:
         if not self._passed:

@@ -8,6 +8,7 @@ time for which it was scheduled.  Messages without the key are never replaced.
 from __future__ import annotations
 
 from broker.engine.model.message import Message, PropertyView
+from broker.engine.model.names import remembered
 
 
 class LastValues:
@@ -34,7 +35,7 @@ class LastValues:
         value = PropertyView(message).get(self._property)
         if value is None:
             return None
-        key = str(value)
+        key = remembered(str(value))
         self._keys[message.id] = key
         other = self._newest.get(key)
         if other is not None and _is_newer(other, message):

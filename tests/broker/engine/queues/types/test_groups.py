@@ -9,8 +9,9 @@ import pytest
 
 from broker.engine.delivery.redelivery import CLOSED, RELEASED
 from broker.engine.model.message import INGRESS_TIMESTAMP, Message, RoutingType
+from broker.engine.model.names import REMEMBERED_CHARS_MAX
 from broker.engine.publish.send import Send
-from broker.engine.queues.types.grouped import NAME_CHARS_MAX, NOTED_MAX, GroupedBacklog, bucket
+from broker.engine.queues.types.grouped import NOTED_MAX, GroupedBacklog, bucket
 from broker.engine.routing import destinations
 from tests.broker.engine.engine_harness import Bench, Taker
 from tests.broker.engine.queues.types.queues import grouped, put, without_scans
@@ -377,7 +378,7 @@ def test_the_names_of_remembered_groups_take_little_memory(bench: Bench) -> None
         grouped(bench, "q", name, name[:1].encode())
     assert isinstance(queue.backlog, GroupedBacklog)
     assert queue.backlog.groups == 4
-    assert max(map(len, queue.backlog._assigned)) == NAME_CHARS_MAX + 1
+    assert max(map(len, queue.backlog._assigned)) == REMEMBERED_CHARS_MAX + 1
     got = [taker.take() for taker in (first, second)]
     for name in names:
         grouped(bench, "q", name, name[:1].encode())

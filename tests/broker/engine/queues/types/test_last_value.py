@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.engine.delivery.redelivery import CLOSED
+from broker.engine.model.names import REMEMBERED_CHARS_MAX
 from broker.engine.queues.arrival import MOVE_RETRY_MS
 from tests.broker.engine.engine_harness import Bench
 from tests.broker.engine.queues.types.queues import ANYCAST, put
@@ -239,3 +240,13 @@ def test_non_durable_queues_too(bench: Bench) -> None:
     bench.declare(durable=False, last_value=True)
     put(bench, "q", b"v1", b"v2", key="k")
     assert bench.bodies("q") == [b"v2"]
+
+
+def test_long_keys_are_remembered_by_their_hash(bench: Bench) -> None:
+    queue = bench.declare(last_value=True)
+    for body, key in ((b"v1", "k" * 500), (b"w1", "k" * 501), (b"v2", "k" * 500)):
+        put(bench, "q", body, key=key)
+    assert bench.bodies("q") == [b"w1", b"v2"]
+    assert queue.kind is not None
+    assert queue.kind.values is not None
+    assert {len(key) for key in queue.kind.values._newest} == {REMEMBERED_CHARS_MAX + 1}
