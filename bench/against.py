@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import io
 import subprocess
-import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb
 from pathlib import Path
 from statistics import median
 from typing import Final
+from zipfile import ZipFile
 
 from bench.brokers import Bartleby
 from bench.cases import Row
@@ -28,8 +28,8 @@ def unpacked(revision: str, directory: Path) -> tuple[str, Path]:
     """A commit's short name, and its files in a directory of their own.  Raises NotAvailable."""
     name = _git("rev-parse", "--short", "--verify", f"{revision}^{{commit}}").decode().strip()
     tree = directory / name
-    with tarfile.open(fileobj=io.BytesIO(_git("archive", name))) as archive:
-        archive.extractall(tree, filter="data")
+    with ZipFile(io.BytesIO(_git("archive", "--format=zip", name))) as archive:
+        archive.extractall(tree)
     return name, tree
 
 

@@ -32,6 +32,7 @@ class Spare:
         self.nbytes = 0
         #: What was missing at the last attempt to get room for a whole segment; empty: nothing.
         self.lacking = ""
+        self._left = ""  # the path of a file that could not be removed
         self._files = files
         self._directory = directory
         self._whole = whole
@@ -67,6 +68,7 @@ class Spare:
     def use(self) -> None:
         """Note that the spare's file has become the segment's."""
         self.nbytes = 0
+        self._left = ""
 
     def give_up(self, segment: int) -> None:
         """Remove the spare, to leave its room to `segment`, the last one begun.  Raises OSError."""
@@ -90,7 +92,7 @@ class Spare:
         if not self._has_room(nbytes - self.nbytes):
             return OSError(ENOSPC, "the disk has less")
         try:
-            file = self._files.open(path) if self.nbytes else self._files.create(path)
+            file = self._files.open(path) if self.nbytes or self._left == path else self._files.create(path)
         except OSError as error:
             self._check(path, error)
             return error  # there is no file, as without a descriptor or an inode, or it has its earlier size
@@ -108,11 +110,16 @@ class Spare:
             raise self._failed(f"allocating {path}", error) from error
 
     def _give_back(self, path: str, file: File) -> None:
-        """Undo a failed allocation: the spare has its earlier size again, or is gone."""
+        """Undo a failed allocation: the spare has its earlier size again, or is gone.
+
+        If the system lacks what that needs, the file stays as it is: the next attempt finds it.
+        """
         try:
             if self.nbytes:
                 file.truncate(self.nbytes)
             else:
                 self._files.remove(path)
         except OSError as error:
-            raise self._failed(f"giving back {path}", error) from error
+            if not lacking(error):
+                raise self._failed(f"giving back {path}", error) from error
+            self._left = path

@@ -160,7 +160,10 @@ class Tick:
         each after what the connection had sent before.
         """
         self.enter()
-        self.engine.ticks.add_work("connections that end", self._ending(transport, call), transport)
+        try:
+            self.engine.ticks.add_work("connections that end", self._ending(transport, call), transport)
+        except BaseException as error:
+            self.failed(transport, error)
 
     def _ending(self, transport: Transport, call: Callable[[], None]) -> LongWork:
         self.touch(transport)

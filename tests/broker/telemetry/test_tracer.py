@@ -296,4 +296,4 @@ def test_it_is_told_once_for_each_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(client.bodies()) == 100
     delivered = [count for operation, count in told if operation == "deliver"]
     assert [told[0], told[-1]] == [("publish", 100), ("ack", 100)]
-    assert (sum(delivered), len(delivered), len(told)) == (100, 2, 4)  # 32 KiB of a queue are handed over at a time
+    assert (sum(delivered), len(delivered), len(told)) == (100, 1, 3)
