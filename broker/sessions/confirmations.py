@@ -15,9 +15,11 @@ from broker.engine import Engine, Waiter
 
 Item = TypeVar("Item")
 
-#: How many are sent together, and what each costs, in microseconds (`broker.engine.queues.steps`).
-TOGETHER: Final = 512
-_COST: Final = 4
+#: How many are sent together, more than a read owes, and what each costs at least, in microseconds
+#: (`broker.engine.queues.steps`).  The outcomes of one read are for consecutive deliveries: one frame if they are sent
+#: together.  Links take turns, so that parts would have holes, and each delivery a frame.
+TOGETHER: Final = 2_048
+_COST: Final = 1
 
 
 def _one(item: object) -> int:

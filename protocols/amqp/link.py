@@ -279,7 +279,9 @@ class Channel:
         if not self.sends:
             return
         if settled and role is RECEIVER:
-            self.settle(first, span(first, last))
+            for owners, tags in self.incoming.remove(first, span(first, last)):
+                for owner, tag in zip(owners, tags, strict=True):  # links take turns: no runs of many
+                    owner.tags.discard(tag)
         elif settled:
             self.outgoing.remove(first, span(first, last))
         frame = disposition_frame(self.channel, role, first, last, settled=settled, state=state)

@@ -148,9 +148,9 @@ class Unsettled(Generic[Owner]):
             stretch.contexts[begin:end] = [None] * (end - begin)
             at += 1
 
-    def remove(self, first: int, length: int) -> None:
-        """Remove the deliveries among the `length` ids from `first` on."""
-        self._remove(first, length)
+    def remove(self, first: int, length: int) -> list[tuple[list[Owner], list[object]]]:
+        """Remove the deliveries among the `length` ids from `first` on; returns their links and their contexts."""
+        return [(stretch.owners, stretch.contexts) for stretch in self._remove(first, length)]
 
     def forget(self, owner: Owner) -> list[tuple[int, int]]:
         """Remove all deliveries of a link; returns them as ranges: the first id, and how many."""
