@@ -200,10 +200,9 @@ class Standby:
 
     def _ask_if_able(self) -> None:
         """Note whether this broker could serve; one that could not leaves the log to another one."""
-        disabled = self._unable()
-        if disabled and disabled != self._disabled:
-            self._report("replication.disabled", error=disabled)
-        self._disabled = disabled
+        before, self._disabled = self._disabled, self._unable()
+        if self._disabled and self._disabled != before:
+            self._report("replication.disabled", error=self._disabled)
 
     def _compare(self) -> None:
         self._check()
@@ -223,9 +222,9 @@ class Standby:
                 return
 
     def _report_trouble(self, trouble: str) -> None:
-        if trouble and trouble != self._trouble:
+        before, self._trouble = self._trouble, trouble  # first: who reads the log's line may ask for the status
+        if trouble and trouble != before:
             self._report("replication.trouble", error=trouble)
-        self._trouble = trouble
 
     def _look(self) -> None:
         """Note that the copy follows the log, and wake the reader."""

@@ -37,6 +37,7 @@ def standby(
     replica: Replica | None = None,
     make_broker: Callable[[], Any] = never,
     unable: Callable[[], str] = lambda: "",
+    report: Callable[..., None] = lambda code, /, **fields: None,
 ) -> Standby:
     replica = replica or Replica(shared, "me")
     return Standby(
@@ -52,7 +53,7 @@ def standby(
         check=never,
         unable=unable,
         ended=never,
-        report=lambda code, /, **fields: None,
+        report=report,
         monotonic=clock,
     )
 
@@ -83,6 +84,23 @@ def test_one_that_could_not_serve_leaves_it_to_others() -> None:
     me._ask_if_able()
     assert me._may_own()
     assert me.state.trouble == ""
+
+
+def test_who_reads_of_trouble_in_the_log_finds_it_in_the_status() -> None:
+    seen: list[tuple[str, str]] = []
+    me = standby(
+        SimDatabase(),
+        Clock(),
+        unable=lambda: "a port is taken",
+        report=lambda code, /, **fields: seen.append((code, me.state.trouble)),
+    )
+    me._report_trouble("the database does not answer")
+    me._report_trouble("")
+    me._ask_if_able()
+    assert seen == [
+        ("replication.trouble", "the database does not answer"),
+        ("replication.disabled", "a port is taken"),
+    ]
 
 
 def test_it_asks_again_at_the_moment_when_it_would_claim() -> None:
