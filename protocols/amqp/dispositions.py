@@ -98,7 +98,7 @@ def read_run(template: FrameTemplate[Owner], buffer: bytes, at: int, ranges: lis
     its_head: bytes
     its_last_head: bytes
     its_tail: bytes
-    while at <= final and len(ranges) < RANGES_MAX:
+    while at <= final:
         if has_last:
             size, its_head, first, its_last_head, last, its_tail = unpack(buffer, at)
         else:
@@ -111,6 +111,8 @@ def read_run(template: FrameTemplate[Owner], buffer: bytes, at: int, ranges: lis
         if first != following or (last - start) & MASK >= HALF:
             if start >= 0:
                 ranges.append((start, (following - start) & MASK))
+                if len(ranges) >= RANGES_MAX:
+                    return at
             start = first
         following = (last + 1) & MASK
         at += nbytes

@@ -12,7 +12,9 @@ Two ways to use it:
     begin       any other work is a generator, which does a little and yields the cost of that; each tick resumes it
     add         the same, but it begins at the end of the tick: thousands may be added in one
 
-Work of one owner is done in order.  Owners take turns: one with much to do does not hold up another.
+Work of one owner is done in order.  Owners take turns: one with much to do does not hold up another.  Work begun in
+earlier ticks has half of the budget: what is left of a consumer's acknowledgements would else wait for all that
+producers send meanwhile, and messages pile up.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ STEP: Final = 1_000
 #: What verbs and work may cost in a tick, with parsing and routing: half of the 20 ms that others may wait.
 BUDGET: Final = 10_000
 
-#: What a tick spends at least on work begun earlier, whatever verbs have used up.
+#: What a tick has at least for anything but verbs, whatever these have used up.
 BUDGET_MIN: Final = 2_000
 
 #: The same for deliveries.  One costs a third of what publishing the message does, so that producers which use up all
@@ -60,6 +62,7 @@ class Steps:
     __slots__ = (
         "_cpu",
         "_end",
+        "_kept",
         "_lines",
         "_next",
         "budget",
@@ -78,6 +81,7 @@ class Steps:
         self.together_max = TOGETHER_MAX
         self.first: Hashable = None
         self._lines: dict[Hashable, deque[tuple[LongWork, object]]] = {}  # by owner, with the connections to blame
+        self._kept = 0  # of this tick's budget for work begun earlier
         self._grant(self.budget)
 
     def __len__(self) -> int:
@@ -86,7 +90,8 @@ class Steps:
 
     def refill(self) -> None:
         """Begin a tick."""
-        self._grant(self.budget)
+        self._kept = self.budget // 2 if self._lines else 0
+        self._grant(self.budget - self._kept)
 
     def ensure(self, least: int) -> None:
         """Have so much left at least, so that nothing stands still."""
@@ -154,6 +159,13 @@ class Steps:
 
         `step` resumes some work and returns the cost of that, None at its end; it does not raise.
         """
+        if self.measure() > 0:
+            self.left += self._kept
+            self._end += self._kept
+            self._next += self._kept
+        else:
+            self._grant(self._kept)
+        self._kept = 0
         self.ensure(self.budget_min)
         while self._lines and self.measure() > 0:
             owner = self.first if self.first in self._lines else next(iter(self._lines))

@@ -51,6 +51,19 @@ def test_work_goes_on_however_busy_the_verbs_are() -> None:
     assert done == ["a0"]
 
 
+def test_work_begun_earlier_has_half_of_the_budget() -> None:
+    steps, done = Steps(), list[str]()
+    steps.begin("a", work(done, "a", 20))
+    for verbs, rounds in ((BUDGET, 2), (BUDGET // 2, 2), (BUDGET // 4, 3), (0, 4)):
+        done.clear()
+        steps.refill()
+        assert steps.left == BUDGET // 2
+        steps.spend(verbs)
+        steps.run(resumed)
+        assert len(done) == rounds
+        assert steps.left <= 0
+
+
 # -- a machine that is slower than the costs say -----------------------------------------------------------------------
 
 
