@@ -6,7 +6,8 @@ Each case fills a queue, or opens many subscriptions, and then does one thing wi
 sends messages to a queue of its own and waits for each delivery; its waits are compared with those of a quiet broker.
 
 Columns: seconds that the case took; median, 99th percentile and longest of the other client's waits, in ms; the most
-CPU, in ms, that the event loop used during one of these waits, which covers several ticks; that of the longest tick.
+CPU, in ms, that the event loop used during one of these waits, which covers several ticks; that of the longest tick;
+and of the longest without what the event loop alone uses to close the sockets of lost connections (`ticks`).
 
 The cases of the engine (`stalls_engine`) and those of simulated clients (`stalls_sessions`) run in this process: each
 tells the CPU of the longest tick, the latter also that of another client's messages, if they were any.
@@ -94,7 +95,8 @@ class Probe:
             thread.join()
         waits = sorted(self._waits)
         half, most = waits[len(waits) // 2], waits[len(waits) * 99 // 100]
-        return Waits(seconds, half, most, waits[-1], max(self._cpu), self._ticks.milliseconds)
+        ticks = self._ticks
+        return Waits(seconds, half, most, waits[-1], max(self._cpu), ticks.milliseconds, ticks.own_milliseconds)
 
     def close(self) -> None:
         """It goes."""
@@ -105,7 +107,8 @@ class Probe:
 class Waits:
     """Seconds that the work took, and milliseconds that the probe's messages took meanwhile.
 
-    `cpu`: the most CPU that the event loop used while one of them waited; `tick`: in its longest tick.
+    `cpu`: the most CPU that the event loop used while one of them waited; `tick`: in its longest tick; `own`: in its
+    longest without what it alone used to close sockets.
     """
 
     seconds: float
@@ -114,9 +117,10 @@ class Waits:
     longest: float
     cpu: float
     tick: float
+    own: float
 
     def __str__(self) -> str:
-        waits = (self.seconds, self.median, self.p99, self.longest, self.cpu, self.tick)
+        waits = (self.seconds, self.median, self.p99, self.longest, self.cpu, self.tick, self.own)
         return " ".join(f"{each:8.1f}" for each in waits)
 
 
@@ -374,7 +378,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--messages", type=int, default=200_000)
     parser.add_argument("--case", choices=[*CASES, *IN_PROCESS_CASES], action="append")
     chosen = parser.parse_args(arguments)
-    columns = " ".join(f"{name:>8}" for name in ("seconds", "median", "p99", "longest", "cpu", "tick"))
+    columns = " ".join(f"{name:>8}" for name in ("seconds", "median", "p99", "longest", "cpu", "tick", "own"))
     sys.stdout.write(f"{'':16} {columns}   ms of another client's messages\n")
     cases = chosen.case or [*CASES, *IN_PROCESS_CASES]
     for case in [each for each in cases if each in CASES]:

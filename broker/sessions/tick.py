@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 from typing import Final, NoReturn, Protocol
@@ -81,6 +82,7 @@ class Tick:
         self._open = False
         self._touched: dict[Transport, None] = {}
         self._lost: dict[Transport, BaseException] = {}
+        self._ending: deque[tuple[Transport, Callable[[], None]]] = deque()  # connections, and how each ends
         engine.ticks.on_fault(self._blame)
 
     def enter(self) -> None:
@@ -156,19 +158,24 @@ class Tick:
     def end_connection(self, transport: Transport, call: Callable[[], None]) -> None:
         """Make a call that ends a connection, at the end of this tick or in a later one.
 
-        Thousands of connections may end at once, before the event loop does anything else.  Their ends come in order,
-        each after what the connection had sent before.
+        Thousands of connections may end at once, before the event loop does anything else: until then each only joins
+        the others.  Their ends come in order, each after what the connection had sent before.
         """
+        self._ending.append((transport, call))
+        if len(self._ending) > 1:
+            return  # the work that the first one began goes on until there are no more
         self.enter()
-        try:
-            self.engine.ticks.add_work("connections that end", self._ending(transport, call), transport)
-        except BaseException as error:
-            self.failed(transport, error)
+        self.engine.ticks.add_work("connections that end", self._end_connections(), None)
 
-    def _ending(self, transport: Transport, call: Callable[[], None]) -> LongWork:
-        self.touch(transport)
-        call()
-        yield ENDING_COST
+    def _end_connections(self) -> LongWork:
+        while self._ending:
+            transport, call = self._ending.popleft()
+            self.touch(transport)
+            try:
+                call()
+            except BaseException as error:
+                self.failed(transport, error)
+            yield ENDING_COST
 
     def guarded(self, transport: Transport, call: Callable[..., None]) -> Callable[..., None]:
         """Wrap a call that is made later, outside this connection: an exception from it ends only this connection."""

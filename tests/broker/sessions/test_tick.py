@@ -77,6 +77,25 @@ def test_a_session_that_fails_costs_its_connection(way: str) -> None:
 
 
 @interpreted
+def test_connections_lost_together_join_one_work_and_each_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop tells of thousands in one go: what each does then comes on top of a tick's budget."""
+    broker, other = loaded()
+    lost = [broker.connect() for _ in range(100)]
+    victim = broker.subscriber("/queue/q")
+    victim.messages()
+    monkeypatch.setattr(victim.session, "connection_lost", fail)
+    entered, enter = list[None](), broker.tick.enter
+    monkeypatch.setattr(broker.tick, "enter", lambda: (entered.append(None), enter()))
+    for client in (*lost[:50], victim, *lost[50:]):
+        client.abort()
+    assert len(entered) == 1, "the others only join the first"
+    assert len(broker.engine._state.steps) == 1
+    broker.run()
+    assert all(client.session.lost for client in lost)  # type: ignore[attr-defined]  # of STOMP
+    check_lost(broker, victim, other)
+
+
+@interpreted
 def test_a_session_that_fails_when_it_is_handed_messages_costs_its_connection() -> None:
     broker, other = loaded()
     victim = broker.connect()
