@@ -14,13 +14,13 @@ from typing import Final
 from broker.engine.delivery import redelivery
 from broker.engine.model.message import Message, size_of
 from broker.engine.moves import expiry
+from broker.engine.moves.move import MOVE_COST
 from broker.engine.queues import arrival
 from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.displacing import displace
 from broker.engine.queues.paging import depage
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import Held, State
-from broker.engine.queues.steps import Steps
 
 #: The most messages that one queue delivers in a tick: enough that the tick's fixed costs vanish, few enough that it
 #: stays well under 20 ms.
@@ -158,7 +158,7 @@ def _serve_group(state: State, queue: Queue, takers: list[Consumer], most: int) 
     consumer = takers[0]
     if len(takers) > 1 or queue.backlog.is_choosy(consumer.id):
         return _serve_in_turns(state, queue, takers, most)
-    steps, part = state.steps, _Part(state.steps, queue)
+    steps, part = state.steps, _Part(state, queue)
     given, bytes_left = 0, RUN_BYTES_MAX
     while given < most and bytes_left > 0:
         count, size = consumer.room()
@@ -176,20 +176,28 @@ def _serve_group(state: State, queue: Queue, takers: list[Consumer], most: int) 
 
 
 class _Part:
-    """How many messages, and how many bytes, may be delivered before the budget is looked at again."""
+    """How many messages, and how many bytes, may be delivered before the budget is looked at again.
 
-    __slots__ = ("_expiring", "_left", "_steps", "count", "nbytes")
+    If some have expired that the tick had no budget for, or nobody looks for them, all may be such: then each may have
+    to be moved.
+    """
 
-    def __init__(self, steps: Steps, queue: Queue) -> None:
+    __slots__ = ("_cost", "_expiring", "_left", "_steps", "count", "nbytes")
+
+    def __init__(self, state: State, queue: Queue) -> None:
+        due = state.expiries.next_due() if queue.expiring > 0 else None
         self._expiring = queue.expiring > 0
-        self._steps = steps
-        self._left = steps.measure()
-        self.count, self.nbytes = min(RUN_PART, max(self._left // DELIVER_COST, 1)), PART_BYTES
+        self._cost = DELIVER_COST if due is None or due > state.now else MOVE_COST
+        self._steps = state.steps
+        self._left = state.steps.measure()
+        self.count, self.nbytes = min(RUN_PART, max(self._left // self._cost, 1)), PART_BYTES
 
     def follow(self, count: int, nbytes: int) -> None:
         """Look at the budget after a delivery."""
         left = self._steps.measure()
         spent, self._left = max(self._left - left, 1), left
+        if self._cost > DELIVER_COST:
+            self.count = min(RUN_PART, max(left // self._cost, 1))
         if nbytes >= MEASURED_BYTES and not self._expiring:  # one that has expired costs much more than others
             self.count = min(max(left * count // spent, 1), PART_GROWTH * self.count)
             self.nbytes = min(max(left * nbytes // spent, 1), PART_GROWTH * self.nbytes)
@@ -216,7 +224,7 @@ class _Hand:
 
 def _serve_in_turns(state: State, queue: Queue, takers: list[Consumer], most: int) -> bool:
     """Serve several consumers `most` messages, in parts.  True if they got something and some still have credit."""
-    steps, part = state.steps, _Part(state.steps, queue)
+    steps, part = state.steps, _Part(state, queue)
     given, bytes_left = 0, RUN_BYTES_MAX
     while True:
         asked, most_bytes = min(most - given, part.count), min(bytes_left, part.nbytes)

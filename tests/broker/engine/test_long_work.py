@@ -93,6 +93,31 @@ def test_messages_that_die_together_do_so_in_steps_of_about_a_millisecond(verb: 
     bench.check()
 
 
+@pytest.mark.parametrize("selector", ["", "colour IS NULL"])
+@pytest.mark.parametrize("kept", [False, True])
+def test_expired_messages_that_a_dispatch_meets_fit_the_budget(selector: str, kept: bool) -> None:
+    """Nobody looks for them, or had no budget left: a part of 128 took 12 ms, whatever was left of the budget."""
+    bench = Bench(engine_limits={"expiry_scan_period": 0})
+    bench.declare("a", non_destructive=kept)
+    count, expires = 600, bench.broker.now + 1000
+    bench.sent("a", *[b"%d" % n for n in range(count)], expiration=expires)
+    bench.broker.now = expires
+    bench.attach(taker := Taker(), "a", window=-1, selector=selector)
+    left = [count]
+    while left[-1]:
+        bench.engine.ticks.end()
+        bench.broker.write()
+        bench.engine.ticks.begin()
+        left.append(bench.queue("a").message_count)
+    falls = [before - after for before, after in pairwise(left)]
+    assert max(falls) <= BUDGET // MOVE_COST + 1
+    assert len(falls) <= count // (BUDGET // (2 * MOVE_COST)), "they use what a tick allows"
+    bench.run()
+    assert not taker.taken
+    assert len(bench.messages("ExpiryQueue")) == count
+    bench.check()
+
+
 def test_returned_deliveries_that_do_not_die_go_in_larger_steps(bench: Bench) -> None:
     bench.sent("a", *[b"%d" % n for n in range(2_000)])
     taker = bench.take("a", window=-1, ack_mode=AckMode.CUMULATIVE)
