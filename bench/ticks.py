@@ -89,7 +89,7 @@ def time_ticks(longest: LongestTick) -> None:
         lost = closing = 0
 
     Tick.enter, TickDriver._end_tick = timed_enter, timed_end  # type: ignore[method-assign, assignment]
-    Connection.connection_lost = timed_lose  # type: ignore[method-assign]
+    Connection.connection_lost = timed_lose  # type: ignore[method-assign, assignment]
 
 
 if __name__ == "__main__":

@@ -233,10 +233,13 @@ class Engine:
 
     # -- security, audits ------------------------------------------------------------------------------------------
 
-    def secure(self, table: PermissionTable | None) -> int:
-        """Replace the permissions or, with None, note that roles changed; returns how many consumers that closed."""
+    def secure(self, table: PermissionTable | None, then: Callable[[int], None] = lambda closed: None) -> None:
+        """Replace the permissions or, with None, note that roles changed.
+
+        `then` is called with how many consumers that closed, once all are rechecked.
+        """
         self.security.change(table)
-        return closing.revoke(self._state)
+        closing.revoke(self._state, then)
 
     def balance(self) -> tuple[int, list[tuple[Queue, int]]]:
         """The journal's next position, and for each queue how many messages entered and did not leave before it.

@@ -120,8 +120,7 @@ class BrokerSecurity:
         self._throttle.delay = prepared.config.security.login_failure_delay
         self.gate.change(self._with_tokens(prepared))
         allot(prepared.config, self._engine.quotas)
-        ended = self._engine.secure(prepared.table)
-        self._report("security.changed", ended=ended)
+        self._engine.secure(prepared.table, lambda ended: self._report("security.changed", ended=ended))
 
     def look(self, changed: Callable[[], None]) -> None:
         """Read files that have changed since they were read, on a thread: 20,000 users take seconds.

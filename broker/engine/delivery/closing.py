@@ -2,10 +2,14 @@
 
 A change of permissions closes the consumers whose client has lost `consume`.  Their messages do not count as failed
 deliveries.  A durable subscription stays, with its messages, which only permitted clients can consume.  A queue that
-accepts only messages its reader may read stays too, and from now on accepts those that may be read now.
+accepts only messages its reader may read stays too, and from now on accepts those that may be read now.  Thousands may
+have to be rechecked: that is done in steps, and until a queue's consumers are, it delivers nothing.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
 
 from broker.engine.delivery import redelivery
 from broker.engine.delivery.redelivery import INTERRUPTED, DeliveryOutcome
@@ -15,7 +19,11 @@ from broker.engine.queues import consumer_lifecycle
 from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.removal import settle_acknowledged
 from broker.engine.queues.state import NO_WAY_BACK, State
+from broker.engine.queues.steps import LongWork
 from broker.engine.routing import alter, registry
+
+#: What it costs to recheck a consumer, and perhaps to close it, in microseconds (`queues.steps`).
+RECHECK_COST: Final = 5
 
 
 def close(state: State, consumer: Consumer, how: DeliveryOutcome) -> None:
@@ -45,14 +53,27 @@ def end(state: State, consumer: Consumer, how: DeliveryOutcome, reason: str) -> 
     state.notify_closed(consumer, reason)
 
 
-def revoke(state: State) -> int:
-    """Recheck all consumers after a change of permissions or roles; returns how many were closed."""
-    consumers = [consumer for queue in state.queues.values() for consumer in queue.consumers]
-    return sum(not recheck(state, consumer, consumer.access) for consumer in consumers)
+def revoke(state: State, then: Callable[[int], None]) -> None:
+    """Recheck all consumers after a change of permissions or roles; `then` is called with how many were closed."""
+    for queue in state.queues.values():
+        if queue.consumers:
+            state.unchecked.update(dict.fromkeys(queue.consumers))
+    state.steps.begin("permissions", _recheck_all(state, then))
+
+
+def _recheck_all(state: State, then: Callable[[int], None]) -> LongWork:
+    closed = 0
+    while state.unchecked:
+        consumer = next(iter(state.unchecked))
+        closed += not recheck(state, consumer, consumer.access)
+        state.dirty[consumer.queue] = None
+        yield RECHECK_COST
+    then(closed)
 
 
 def recheck(state: State, consumer: Consumer, access: Access) -> bool:
     """Whether a consumer may continue with its client's present permissions; if not, close it."""
+    state.unchecked.pop(consumer, None)
     if consumer.closed:
         return False
     consumer.access = access

@@ -92,6 +92,7 @@ class Consumers:
         """
         state, queue = self._state, consumer.queue
         busy = consumer.held or queue.returning or queue in state.dirty or queue in state.dirty_later
+        busy = busy or state.is_unchecked(queue)
         return not (busy or state.landing_on(queue, tick))
 
     def ready_for(self, queue: Queue, consumers: Iterable[Consumer]) -> int:

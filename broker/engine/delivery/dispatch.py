@@ -11,7 +11,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final
 
-from broker.engine.delivery import redelivery
+from broker.engine.delivery import closing, redelivery
 from broker.engine.model.message import Message, size_of
 from broker.engine.moves import expiry
 from broker.engine.moves.move import MOVE_COST
@@ -92,6 +92,8 @@ def _serve_few(state: State, waiting: dict[Queue, None], left: int) -> None:
 
 
 def _serve(state: State, queue: Queue, most: int) -> None:
+    if state.unchecked and state.is_unchecked(queue):
+        return  # it is served once they are
     if queue.reservations and not queue.stopped:
         _resume(state, queue)
     waits = queue.stopped or queue.returning  # what returns goes before all that is ready
@@ -323,9 +325,11 @@ def _give(state: State, consumer: Consumer, run: list[Message]) -> None:
 def release(state: State, held: Held) -> None:
     """Pass deliveries that are durable now to the consumer's sink, if they are still its own and have not expired."""
     consumer, run, expiring = held
-    consumer.held -= len(run)
+    if consumer in state.unchecked:
+        closing.recheck(state, consumer, consumer.access)
     if consumer.closed:
         return
+    consumer.held -= len(run)
     unacked = consumer.unacked
     run = [m for m in run if m.id in unacked]
     late = [m.id for m in run if 0 < m.header.expiration <= state.now] if expiring else []

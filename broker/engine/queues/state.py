@@ -192,6 +192,8 @@ class State:
     #: Messages settled as consumed but not yet removed.
     acknowledged: dict[Consumer, list[Message]] = field(default_factory=dict)
     unfinished: Unfinished = field(default_factory=Unfinished)
+    #: Consumers that are still to be rechecked after a change of permissions.
+    unchecked: dict[Consumer, None] = field(default_factory=dict)
     #: The budget of the tick, and the work that continues in the next.
     steps: Steps = field(init=False)
     #: Queues to serve in this tick, and those with more to deliver in the next.
@@ -308,6 +310,10 @@ class State:
             consumer.sink.consumer_closed(consumer, reason)
         except BaseException as error:
             self.blame(consumer.sink.transport, error)
+
+    def is_unchecked(self, queue: Queue) -> bool:
+        """Whether some of a queue's consumers may have lost the right to consume: it delivers nothing yet."""
+        return bool(self.unchecked) and any([consumer in self.unchecked for consumer in queue.consumers])
 
     def is_under_way(self, tick: int) -> bool:
         """Whether the journal entries of that tick may not be durable yet."""

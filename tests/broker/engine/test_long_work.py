@@ -7,9 +7,11 @@ from itertools import pairwise
 
 import pytest
 
-from broker.engine.delivery import redelivery
+from broker.engine.delivery import closing, redelivery
 from broker.engine.delivery.dispatch import DELIVER_COST, FEW_MESSAGES, SERVE_COST
 from broker.engine.delivery.redelivery import DUE_COST, DUE_TOGETHER, DeliveryOutcome
+from broker.engine.model.access import Identity
+from broker.engine.model.permissions import Permission, PermissionTable
 from broker.engine.model.task import TaskKind, TaskRequest
 from broker.engine.moves.expiry import END_COST, EXPIRED_TOGETHER
 from broker.engine.moves.move import MOVE_COST
@@ -115,6 +117,36 @@ def test_expired_messages_that_a_dispatch_meets_fit_the_budget(selector: str, ke
     bench.run()
     assert not taker.taken
     assert len(bench.messages("ExpiryQueue")) == count
+    bench.check()
+
+
+def test_consumers_that_lose_a_right_together_end_in_steps_and_get_nothing_meanwhile(bench: Bench) -> None:
+    """10,000 took 25 ms, in one go."""
+    count, told, taker = 300, list[int](), Taker()
+    everything = {permission: frozenset({"r"}) for permission in Permission}
+    security = bench.engine.security
+    security.roles_of = lambda user: frozenset({"r"})
+    security.change(PermissionTable([("#", everything)]))
+    access = [security.access(Identity(f"u{n}", frozenset()), "") for n in range(2)]
+    losing = [bench.attach(Taker(), f"q{n % 3}", access=access[0]) for n in range(count)]
+    bench.attach(taker, "q0", access=access[1])
+    bench.run()
+    bench.limit_ticks(20 * closing.RECHECK_COST, least=1)
+    security.roles_of = lambda user: frozenset({"r"}) if user == "u1" else frozenset()
+    bench.enter().secure(None, told.append)
+    bench.send("q0", *[b"%d" % n for n in range(10)])
+    left = [count]
+    while not told:
+        bench.engine.ticks.end()
+        bench.broker.write()
+        left.append(count - sum(bool(each.closed) for each in losing))
+        bench.engine.ticks.begin()
+    assert max([before - after for before, after in pairwise(left)]) <= 21
+    assert len(left) > count // 21, "in several ticks"
+    bench.run()
+    assert told == [count]
+    assert all(each.closed and not each.taken for each in losing)
+    assert taker.take() == [b"%d" % n for n in range(10)]
     bench.check()
 
 
