@@ -29,6 +29,7 @@ from typing import Final
 
 from bench.brokers import Bartleby
 from bench.link import READ_BYTES, BrokerFailed, Link
+from bench.stalls_commits import COMMIT_CASES
 from bench.stalls_engine import ENGINE_CASES, Longest, longest_tick
 from bench.stalls_mqtt import MQTT_CASES, Case, Work
 from bench.stalls_reads import READ_CASES, Ports
@@ -351,6 +352,7 @@ CASES: Final[dict[str, Callable[[World], Work]]] = {
 IN_PROCESS_CASES: Final[dict[str, Callable[[int], Longest]]] = {
     **{name: partial(longest_tick, name) for name in ENGINE_CASES},
     **SESSION_CASES,
+    **COMMIT_CASES,
 }
 
 

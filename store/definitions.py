@@ -23,10 +23,15 @@ class _Definition:
 
 
 class Definitions:
-    """The definitions of one journal, by id.  `mentioned` are those that the current segment has."""
+    """The definitions of one journal, by id.
+
+    `mentioned` are those that the current segment has; `later`: those of them that only an entry has which is written
+    behind others (`Journal.hold`).
+    """
 
     def __init__(self, space: Space, *, segment_bytes: int) -> None:
         self.mentioned: set[int] = set()
+        self.later: set[int] = set()
         self._space = space
         self._stays_above = segment_bytes // 2
         self._by_key: dict[int, _Definition] = {}
@@ -53,6 +58,7 @@ class Definitions:
     def undefined(self, key: int, segment: int) -> None:
         """Note that a record in this segment deletes the key: it must stay as long as any segment that defines it."""
         self.mentioned.discard(key)
+        self.later.discard(key)
         definition = self._by_key.pop(key, None)
         if definition is not None:
             self._count(definition.latest, -len(definition.record))

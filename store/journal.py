@@ -7,9 +7,10 @@ The engine adds records to the open entry, and once a tick seals it:
 Promises:
 
 1. What is added between two calls of `reserve` and `commit` lies in one entry: after a crash all of it counts, or none.
-   So does what is added between `hold` and `let_go`, by whomever.
-2. Tickets number entries.  `commit` returns the ticket that covers everything added so far; when `on_durable` is called
-   with it or a higher one, all of that is on disk.
+   So does what is added between `hold` and `let_go`, by whomever, unless it is added in `overtaking`: entries of that
+   are written meanwhile, before the one that is held.
+2. Tickets number entries.  `commit` returns the ticket that covers everything added so far, `seal_overtaking` the one
+   that covers what has overtaken; when `on_durable` is called with it or a higher one, all of that is on disk.
 3. `reserve` refuses (JournalFull) before anything changed.  Records added without a reservation are never refused: a
    segment may grow beyond its size, and on a full disk there is a reserve.  Moves and bulk removals may use most of it
    (`essential`), which they ask for step by step; the rest is for those who do not ask, as consumers.  If that is used
@@ -28,7 +29,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from store import decode, record
@@ -99,6 +100,9 @@ class Journal:
         self._refused = False  # whether room was refused since the last segment was begun
         self._held_bytes = 0  # promised to what is still to be added to the open entry
         self.held = False  # the open entry stays open
+        self.is_overtaking = False  # what is added goes into the other entry, which comes before the one that is held
+        self._held_at = 0  # where the held entry would be if none overtook it
+        self._other: tuple[list[bytes], int, int] = ([], 0, 0)  # the other entry: parts, their number, and bytes
         # The open entry, and its segment: `_used` and `_capacity` in bytes, without the open entry.
         self._parts: list[bytes] = []
         self._count = 0
@@ -216,17 +220,21 @@ class Journal:
     @property
     def position(self) -> int:
         """The position of the next record."""
-        return self._position + self._count
+        return self._position + self._count + self._other[1]
 
     @property
     def end(self) -> int:
-        """Where in `segment` the open entry's next record goes, in bytes from the segment's start."""
-        return self._used + ENTRY_HEADER_BYTES + self._nbytes
+        """Where in `segment` the open entry's next record goes, in bytes from the segment's start.
+
+        If the entry is held, as far as is known: `let_go` tells by how much it is behind that.
+        """
+        start = self._held_at if self.held and not self.is_overtaking else self._used
+        return start + ENTRY_HEADER_BYTES + self._nbytes
 
     @property
     def pending_bytes(self) -> int:
         """Bytes that are not durable yet."""
-        return self._submitted_bytes + self._nbytes
+        return self._submitted_bytes + self._nbytes + self._other[2]
 
     @property
     def accepting(self) -> bool:
@@ -248,8 +256,14 @@ class Journal:
         """Whether the next segment is allocated as a whole: then nothing is refused that one has room for."""
         return not self._spare.full and self._spare.ready > self.segment
 
+    @property
+    def may_overtake(self) -> bool:
+        """Whether the segment has room for entries before the one that is held; else they would make it ever larger."""
+        return self.held and self._left() >= self._slack
+
     def _left(self) -> int:
-        return self._capacity - self._used - self._nbytes - self._held_bytes - ENTRY_HEADER_BYTES
+        used = self._used + self._nbytes + self._other[2] + self._held_bytes
+        return self._capacity - used - (2 if self.held else 1) * ENTRY_HEADER_BYTES
 
     # -- adding ----------------------------------------------------------------------------------------------------
 
@@ -259,7 +273,7 @@ class Journal:
         `essential`: may use the reserve; for removals and moves, which make room or concern accepted messages.  This
         seals an open entry that is large enough, so call it between operations, never within one.
         """
-        if self._nbytes >= self.limits.entry_bytes and not self.held:
+        if self._nbytes >= self.limits.entry_bytes and (self.is_overtaking or not self.held):
             self._seal()
         if self._left() - nbytes < self.reserved_bytes:
             self._make_room(nbytes, essential)
@@ -287,16 +301,59 @@ class Journal:
             raise JournalFull(f"{max(self._left(), 0)} bytes are left in the last segment: {spare.lacking}")
 
     def hold(self, nbytes: int) -> None:
-        """Keep the open entry open until `let_go`, whoever adds to it: nothing that is added meanwhile becomes durable.
+        """Keep the open entry, which is empty, open until `let_go`: nothing that is added to it becomes durable before.
 
-        About `nbytes`, which were reserved, are for what needs that; nobody else gets them.
+        About `nbytes`, which were reserved, are for what needs that; nobody else gets them (`spend_held`).
         """
         assert not self.held, "one at a time"
-        self.held, self._held_bytes = True, nbytes
+        assert not self._parts, "what was added before does not wait for it"
+        self.held, self._held_bytes, self._held_at = True, nbytes, self._used
 
-    def let_go(self) -> None:
-        """Let the open entry be sealed again."""
+    def spend_held(self, nbytes: int) -> None:
+        """Note that some of what was reserved for the held entry is in it."""
+        self._held_bytes = max(self._held_bytes - nbytes, 0)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes in the open entry."""
+        return self._nbytes
+
+    @property
+    def held_count(self) -> int:
+        """Records in the open entry."""
+        return self._count
+
+    @contextmanager
+    def overtaking(self) -> Iterator[None]:
+        """Add to an entry before the one that is held, which nothing that is added may depend on."""
+        assert self.held, "else there is only one entry"
+        assert not self.is_overtaking, "one at a time"
+        self._exchange()
+        try:
+            yield
+        finally:
+            self._exchange()
+
+    def _exchange(self) -> None:
+        """Exchange the two open entries."""
+        other = self._other
+        self._other = (self._parts, self._count, self._nbytes)
+        self._parts, self._count, self._nbytes = other
+        self.is_overtaking = not self.is_overtaking
+
+    def seal_overtaking(self) -> int:
+        """End the entry before the one that is held.  Returns the ticket that covers everything added to such ones."""
+        if self._other[1]:
+            with self.overtaking():
+                self._seal()
+        return self.ticket - 1
+
+    def let_go(self) -> int:
+        """Let the open entry be sealed again.  Returns the bytes of those that have overtaken it."""
+        self.seal_overtaking()
+        self._definitions.later.clear()
         self.held, self._held_bytes = False, 0
+        return self._used - self._held_at
 
     def look_for_room(self) -> None:
         """Try again to get room, if that is due: what was missing may be there although nobody asks for any."""
@@ -363,7 +420,7 @@ class Journal:
     def _open_entry(self) -> None:
         """Open an entry in `segment`, or in the next one if little room is left and it is allocated."""
         assert self.segment, "the journal is started before anything is added"
-        if self._left() < self._slack:
+        if self._left() < self._slack and not self.held:
             following = self.segment + 1
             if self._spare.ready < following:
                 self._ask(following)
@@ -456,15 +513,21 @@ class Journal:
     def define(self, key: int, record: bytes) -> None:
         """Add a record of a defining type, and remember it for repetition.  `key` is its id."""
         self.add(record)
-        self._definitions.defined(key, record, self.segment)
-        self._definitions.mentioned.add(key)
+        definitions = self._definitions
+        definitions.defined(key, record, self.segment)
+        if self.is_overtaking:
+            definitions.later.discard(key)
+        elif self.held and key not in definitions.mentioned:
+            definitions.later.add(key)
+        definitions.mentioned.add(key)
 
     def ensure_defined(self, key: int) -> None:
         """Repeat a definition unless this segment has it.  Call before a record that refers to it."""
         if not self._parts:
             self._open_entry()
-        if key not in self._definitions.mentioned:
-            self.define(key, record.repeated(self._definitions.record(key)))
+        definitions = self._definitions
+        if key not in definitions.mentioned or (self.is_overtaking and key in definitions.later):
+            self.define(key, record.repeated(definitions.record(key)))
 
     def undefine(self, key: int, record: bytes) -> None:
         """Add the record that deletes a definition, and forget it."""

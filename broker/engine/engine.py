@@ -244,6 +244,6 @@ class Engine:
     def balance(self) -> tuple[int, list[tuple[Queue, int]]]:
         """The journal's next position, and for each queue how many messages entered and did not leave before it.
 
-        The records of that are durable when `confirmation` is.
+        The records of that are durable when `confirmation` is.  Call it between commits (`Transactions.between`).
         """
         return self._state.journal.position, [(queue, queue.stored) for queue in self._state.queues.values()]

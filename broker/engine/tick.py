@@ -17,7 +17,7 @@ from broker.engine.moves import expiry
 from broker.engine.queues import arrival
 from broker.engine.queues.paging import tail_compaction
 from broker.engine.queues.removal import settle_acknowledged
-from broker.engine.queues.state import NO_WAY_BACK, State, Waiter, Work
+from broker.engine.queues.state import NO_WAY_BACK, State, Waiter
 from broker.engine.queues.steps import LongWork
 from broker.engine.recovery import clock_changes
 from broker.engine.recovery.cleaning import Cleaner
@@ -62,6 +62,13 @@ class Ticks:
     def begin_verb(self) -> None:
         """Begin a verb: until it adds a record, it may fail harmlessly (`State.begin`)."""
         self._state.begin()
+        if self._state.held is not None:
+            self._state.held.begin_call(self._state.journal)
+
+    def end_calls(self, transport: object) -> None:
+        """Note that the calls since the last `begin_verb` were for this connection: it waits for what they recorded."""
+        if self._state.held is not None:
+            self._state.held.end_call(self._state.journal, transport)
 
     @property
     def verb_has_changed(self) -> bool:
@@ -101,12 +108,18 @@ class Ticks:
     def end(self) -> None:
         """Do what is due, serve the queues, seal the journal entry."""
         state = self._state
+        if state.held is not None:
+            state.held.begin_call(state.journal)
         more = self._run_due() | self._continue_work()
         settle_acknowledged(state)
         self._more = more | self._apply_rules()
         self._watchers.notifications.flush()
         dispatch.dispatch(state)
-        self._seal()
+        if state.held is None:
+            state.seal()
+        else:
+            state.seal_overtaking()
+            state.held.absorb(state.journal)
         if state.full_reported and state.journal.accepting:
             state.full_reported = False
         # The disk may have been quicker than the tick: durability announced meanwhile is not announced again.
@@ -172,6 +185,8 @@ class Ticks:
         except BaseException as error:
             self._state.blame(transport, error)
             return None
+        finally:
+            self.end_calls(transport)
 
     def _apply_rules(self) -> bool:
         """Make a step of the rules for dead letters; a bug there disables the rules but does not end the tick."""
@@ -214,20 +229,12 @@ class Ticks:
             times.append(self._next_reap)
         return min([time for time in times if time is not None], default=None)
 
-    def _seal(self) -> None:
-        state, work = self._state, self._state.work
-        if state.journal.held:
-            return
-        if state.journal.empty and not (work.landing or work.held or work.waiters or work.carried):
-            return state.journal.bodies.sweep()
-        work.ticket = state.journal.commit()
-        state.waiting.append(work)
-        state.work = Work(work.number + 1)
-
     def durable(self, ticket: int) -> None:
         """Release everything that waited for the journal to be durable up to `ticket`.  Call within a tick."""
         state = self._state
         self._announced = True
+        if state.held is not None:
+            state.held.begin_call(state.journal)
         while state.waiting and state.waiting[0].ticket <= ticket:
             work = state.waiting.popleft()
             for queue, messages in work.landing:
@@ -239,6 +246,8 @@ class Ticks:
             waiters = [each for each in work.waiters if not (state.unfinished and state.unfinished.postpone(each))]
             self.confirmed |= dict.fromkeys(waiters, work.number)
         self._land()
+        if state.held is not None:
+            state.held.absorb(state.journal)
 
     def _land(self) -> None:
         """Let what is durable land, as far as the budget goes; queues take turns."""
@@ -277,6 +286,17 @@ class Ticks:
         settle_acknowledged(state)
         if state.unfinished and state.unfinished.postpone(waiter):
             return state.work.number
+        held = state.held
+        if held is not None:
+            held.end_call(state.journal, waiter.transport)
+        if held is not None and not held.is_awaited_by(waiter.transport):
+            if state.overtaking is not None:
+                state.overtaking.waiters[waiter] = None
+                return state.overtaking.number
+            if state.waiting:
+                state.waiting[-1].waiters[waiter] = None
+                return state.waiting[-1].number
+            return 0
         sealed = state.waiting[-1].ticket if state.waiting else state.journal.durable
         if not state.journal.empty or state.journal.ticket - 1 > sealed:  # open, or sealed within this tick
             state.work.waiters[waiter] = None

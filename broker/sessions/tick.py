@@ -97,8 +97,9 @@ class Tick:
             self.end_process(error)
 
     def touch(self, transport: Transport) -> None:
-        """Flush this transport at the end of the tick."""
+        """Flush this transport at the end of the tick.  The calls since `enter` were for it."""
         self._touched[transport] = None
+        self.engine.ticks.end_calls(transport)
 
     def durable(self, ticket: int) -> None:
         """Process an announcement of the writer: everything up to a ticket is on disk."""
@@ -117,6 +118,7 @@ class Tick:
                 waiter.durable(number)
             except BaseException as error:
                 self._blame(waiter.transport, error)
+            self.engine.ticks.end_calls(waiter.transport)
 
     def end(self) -> None:
         """Complete the tick; begin another at once if there is more to do."""

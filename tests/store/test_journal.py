@@ -584,3 +584,30 @@ def test_a_stop_in_the_middle_of_an_entry_is_as_a_crash(desk: Desk) -> None:
     found = [each for _, _, _, each in again.start()]
     assert sum(isinstance(each, decode.Message) for each in found) == 1
     assert not any(isinstance(each, decode.Closed) for each in found)
+
+
+def test_entries_that_overtake_a_held_one_are_durable_before(desk: Desk) -> None:
+    desk.commit()
+    journal = desk.journal
+    position = journal.position
+    journal.hold(0)
+    late = journal.next_id
+    desk.send(10)
+    with journal.overtaking():
+        early = journal.next_id
+        desk.send(20)
+        place = journal.end
+    assert journal.position == position + 2
+    assert journal.seal_overtaking() == journal.ticket - 1
+    desk.writer.step()
+    assert journal.durable == journal.ticket - 1
+    lost = Desk(desk.files.fork(1))
+    assert [each.id for _, _, _, each in lost.start() if isinstance(each, decode.Message)] == [early]
+    before = journal.end
+    moved = journal.let_go()
+    assert journal.end == before + moved
+    assert moved >= place - (before - journal.held_bytes)
+    desk.commit()
+    desk.files.crash(1.0)
+    again = Desk(desk.files)
+    assert [each.id for _, _, _, each in again.start() if isinstance(each, decode.Message)] == [early, late]

@@ -8,9 +8,9 @@ A commit that is long is done in steps:
 
     checked      nothing has changed yet, and the transaction may still be refused, rolled back or time out
     decided      in the step after the last check; from here on nothing is refused
-    performed    meanwhile the journal's entry stays open (`Journal.hold`): a crash undoes all of it, and everybody's
-                 messages that are stored meanwhile.  So everybody's confirmations wait, and this goes before other
-                 long work; its messages wait for the entry as all do, so no consumer gets any of them before
+    performed    meanwhile the journal's entry stays open (`Journal.hold`): a crash undoes all of it, and whatever else
+                 is recorded in it.  What does not depend on it goes before it (`held_entry`); as the rest waits, this
+                 takes every other turn of long work; its messages wait too, so no consumer gets any of them before
 
 What finds its queue deleted since it was decided leaves by name, as if it had been there when the queue was deleted.
 """
@@ -245,17 +245,24 @@ class Transactions:
         transaction.closed = True
         self._open.pop(transaction, None)
         if not short:
-            state.journal.hold(need)
+            state.hold(need)
             state.steps.first = _COMMITS
         work = _performed(state, transaction)
         while (cost := _atomically(state, work)) is not None:
             yield cost
         if not short:
-            state.journal.let_go()
+            state.let_go()
             state.steps.first = None
             self._performed = state.work.number
         state.room.release(transaction.held)
         done(None)
+
+    def between(self, call: Callable[[], None]) -> None:
+        """Call now or, if a commit is being performed, once no entry is held open, when what is stored is in order."""
+        if self._state.held is None:
+            call()
+        else:
+            self._state.steps.begin(_COMMITS, _called(call))
 
     def rollback(self, transaction: Transaction) -> None:
         """Forget the sends, and return the deliveries as failed to their queues or, if `kept`, to their consumers.
@@ -325,6 +332,11 @@ class Transactions:
             transaction.deadline += jump
 
 
+def _called(call: Callable[[], None]) -> LongWork:
+    call()
+    yield _STEP_COST
+
+
 def _checked(state: State, transaction: Transaction, undo: list[Callable[[], None]]) -> Generator[int, None, int]:
     """Check in steps what can be refused; returns the bytes to reserve in the journal.
 
@@ -377,12 +389,17 @@ def _find_again(state: State, send: Send) -> None:
 
 def _atomically(state: State, work: LongWork) -> int | None:
     """Make a step of what is part of one entry; returns its cost, None at the end."""
+    journal, held = state.journal, state.held
+    before = journal.held_bytes
     state.mark = NO_WAY_BACK
     state.atomic = True
     try:
         return next(work, None)
     finally:
         state.atomic = False
+        if held is not None:
+            journal.spend_held(journal.held_bytes - before)
+            held.absorb(journal)
 
 
 def _performed(state: State, transaction: Transaction) -> LongWork:
@@ -390,15 +407,26 @@ def _performed(state: State, transaction: Transaction) -> LongWork:
     room, held = state.room, transaction.held
     for sends, messages in transaction.batches:
         for some, together in _portions(state, sends, messages):
-            one = len(some) == 1
-            runs = [(send, together if one else send.messages) for send in some]
-            charged = [(send, len(run), size_of(run)) for send, run in runs]  # publishing may change their sizes
-            with room.without(held, [send.address.name for send in some]):
-                for send, run in [(some[0], together)] if one else publish.in_turn(state, some, together):
+            charged = [(send, len(send.messages), size_of(send.messages)) for send in some]
+            parts = [(some[0], together)]
+            if len(some) > 1:
+                with room.without(held, [send.address.name for send in some]):
+                    parts = publish.in_turn(state, some, together)
+                if not parts:  # they are published, which may have changed their sizes
+                    for send, count, nbytes in charged:
+                        room.release_sends(held, send.address.name, count, nbytes)
+                    yield _RUN_COST * len(some) + _MESSAGE_COST * len(together)
+            spent = 0
+            for send, run in parts:
+                count, nbytes = len(run), size_of(run)
+                with room.without(held, [send.address.name]):
                     _publish(state, send, run)
-            for send, count, nbytes in charged:
                 room.release_sends(held, send.address.name, count, nbytes)
-            yield _RUN_COST * len(some) + _MESSAGE_COST * len(together)
+                spent += _RUN_COST + _MESSAGE_COST * count
+                if spent >= _STEP_COST:
+                    yield spent
+                    spent = 0
+            yield spent
         if state.tracer is not None:
             publish.trace(state, state.tracer, messages)
     for settlement in transaction.settlements:

@@ -24,12 +24,12 @@ from typing import Final
 from broker.engine.model.access import Access
 from broker.engine.model.attributes import NO_ATTRIBUTES, RequestedAttributes
 from broker.engine.model.errors import AddressFull, DiskFull, EngineError, NoQueue
-from broker.engine.model.message import Message, RoutingType, recharge_headers, size_of
+from broker.engine.model.message import NEW, Message, MessageHeader, RoutingType, recharge_headers, size_of
 from broker.engine.model.permissions import Permission
 from broker.engine.publish import publish_multi, sending
 from broker.engine.publish.send import PublishResult, Refusal, Send
 from broker.engine.queues import arrival, duplicates
-from broker.engine.queues.address import Address, AttachedSender, Producer
+from broker.engine.queues.address import Address, AttachedSender, Producer, Targets
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.room import Admission
 from broker.engine.queues.state import State
@@ -403,8 +403,21 @@ def publish_run(state: State, send: Send, messages: list[Message], admission: Ad
     if address.extras is None and send.link_ids is None and not duplicates.may_have_ids(messages):
         targets = state.candidates(address, send.queue, send.routing_type)
         needs_queue = send.needs_queue
+        if state.held is not None and not state.atomic and _may_overtake(state, messages[0].header, targets):
+            with state.overtake():
+                return arrival.publish(
+                    state, address, messages, targets, admission, nbytes=nbytes, needs_queue=needs_queue
+                )
         return arrival.publish(state, address, messages, targets, admission, nbytes=nbytes, needs_queue=needs_queue)
     return sending.publish(state, send, messages, admission)
+
+
+def _may_overtake(state: State, header: MessageHeader, targets: Targets) -> bool:
+    """Whether messages may be recorded before the held entry (`held_entry`)."""
+    held = state.held
+    if held is None or not header.durable or header.attempts != NEW or not state.journal.may_overtake:
+        return False
+    return all([queue.kind is None and held.is_older(queue) for queue in chain(*targets)])
 
 
 def _refuse(result: PublishResult, refusal: Refusal, *, stop: bool) -> None:

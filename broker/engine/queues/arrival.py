@@ -309,7 +309,7 @@ def stored(state: State, queue: Queue, messages: list[Message], *, paged: bool =
     """
     early = (queue.strict or _is_recorded(queue)) and queue.kind is None
     if early and not (paged or queue.non_destructive or queue.landing):
-        queue.ahead = state.work.number
+        queue.ahead = max(queue.ahead, state.work_landing_on(queue).number)
         land(state, queue, messages)
         return
     _await_disk(state, queue, messages)
@@ -330,7 +330,7 @@ def follow(state: State, queue: Queue, messages: list[Message], *, paged: bool =
 
 def _await_disk(state: State, queue: Queue, messages: list[Message]) -> None:
     queue.landing += len(messages)
-    state.work.landing.append((queue, messages))
+    state.work_landing_on(queue).landing.append((queue, messages))
 
 
 def _is_recorded(queue: Queue) -> bool:

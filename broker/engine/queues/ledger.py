@@ -42,10 +42,11 @@ SCHEDULED_IDS_MAX: Final = 10_000
 class Ledger:
     """The sentences of one engine."""
 
-    __slots__ = ("_journal",)
+    __slots__ = ("_journal", "touched")
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
+        self.touched: set[int] = set()  # the queues with messages that stay, of which the held entry tells
 
     # -- messages --------------------------------------------------------------------------------------------------
 
@@ -98,7 +99,7 @@ class Ledger:
 
     def delivering(self, queue: Queue, consumer: Consumer, ids: list[int]) -> None:
         """Messages are about to be sent to a consumer."""
-        self._journal.ensure_defined(queue.id)
+        self._touch(queue)
         self._journal.add(record.delivering(queue.id, consumer.id, ids))
 
     def counts(self, queue: Queue, messages: list[Message]) -> None:
@@ -119,15 +120,21 @@ class Ledger:
                     count = (0 if tried is None else tried.count) + again
                     by_count[count, tried is not None and not count].append(message.id)
         for (count, redelivered), ids in by_count.items():
-            self._journal.ensure_defined(queue.id)
+            self._touch(queue)
             self._journal.add(record.counts(queue.id, count, ids, redelivered=redelivered))
 
     def scheduled(self, queue: Queue, by_due: Mapping[int, Sequence[int]]) -> None:
         """Messages wait until they are due for another delivery: their ids, by that time."""
         for due, ids in by_due.items():
             for at in range(0, len(ids), SCHEDULED_IDS_MAX):
-                self._journal.ensure_defined(queue.id)
+                self._touch(queue)
                 self._journal.add(record.scheduled(queue.id, due, ids[at : at + SCHEDULED_IDS_MAX]))
+
+    def _touch(self, queue: Queue) -> None:
+        """Prepare to speak of messages that stay on the queue."""
+        self._journal.ensure_defined(queue.id)
+        if self._journal.held:
+            self.touched.add(queue.id)
 
     # -- ways out --------------------------------------------------------------------------------------------------
 

@@ -142,7 +142,22 @@ def consume(state: State, consumer: Consumer, messages: list[Message]) -> None:
     if state.tracer is not None:
         state.tracer.acknowledged(queue, messages)
     reason = RemovalReason.FORWARDED if consumer.forwards else RemovalReason.CONSUMED
-    remove(state, queue, messages, RemovalReason.DELETED if queue.deleted else reason)
+    if state.held is None or state.atomic:
+        remove(state, queue, messages, RemovalReason.DELETED if queue.deleted else reason)
+    elif _may_overtake(state, consumer):
+        with state.overtake():
+            remove(state, queue, messages, reason)
+    else:
+        state.held.awaits(consumer.sink.transport)
+        remove(state, queue, messages, RemovalReason.DELETED if queue.deleted else reason)
+
+
+def _may_overtake(state: State, consumer: Consumer) -> bool:
+    """Whether the removal of acknowledged deliveries may be recorded before the held entry (`held_entry`)."""
+    queue = consumer.queue
+    if queue.deleted or queue.kind is not None or queue.reserved or queue.id in state.ledger.touched:
+        return False
+    return state.journal.may_overtake and not consumer.sink.journals_deliveries(consumer)
 
 
 class _Share:

@@ -9,7 +9,8 @@ entry; at its end the entry is sealed.  Four things wait until the entry is dura
     held        deliveries journalled in the entry (strict mode), which are sent
     waiters     sessions with confirmations to send, which the engine's driver tells
 
-They are collected by tick and released in order (promise P1).
+They are collected by tick and released in order (promise P1).  While an entry is held open, what overtakes it is
+collected apart (`overtaking`).
 
 The objects that the engine calls (sinks, producers) belong to connections.  An exception of such a call is
 caught there and passed to `blame`: it costs that connection, and the verb goes on.
@@ -18,8 +19,9 @@ caught there and passed to `blame`: it costs that connection, and the verb goes 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from dataclasses import InitVar, dataclass, field
 from math import inf
 from random import Random
@@ -43,6 +45,7 @@ from broker.engine.queues.bindings import Bindings
 from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.diverts import Diverts
 from broker.engine.queues.duplicates import Duplicates
+from broker.engine.queues.held_entry import HeldEntry
 from broker.engine.queues.ledger import Ledger
 from broker.engine.queues.paging.tail import Chunk
 from broker.engine.queues.queue import Queue
@@ -59,6 +62,9 @@ from store.pages import Pages
 
 #: `State.mark` within a verb that has made changes not recorded yet.
 NO_WAY_BACK: Final = -1
+
+#: More ticks than an entry is ever held: work that waits for it has a number behind that of all that overtakes it.
+TICKS_HELD_MAX: Final = 1 << 40
 
 #: The settings of the broker's internal addresses.
 INTERNAL: Final = AddressSettings()
@@ -92,6 +98,11 @@ class Work:
     carried: list[tuple[Chunk, list[int]]] = field(default_factory=list)
     held: list[Held] = field(default_factory=list)
     waiters: dict[Waiter, None] = field(default_factory=dict)
+
+    @property
+    def waits(self) -> bool:
+        """Whether anything waits."""
+        return bool(self.landing or self.held or self.waiters or self.carried)
 
 
 class Unfinished:
@@ -186,6 +197,9 @@ class State:
     #: Within a commit: everything goes into one journal entry.
     atomic: bool = False
     work: Work = field(default_factory=lambda: Work(1))
+    #: The entry of a long commit, which stays open for several ticks, and the work of this tick that does not wait.
+    held: HeldEntry | None = None
+    overtaking: Work | None = None
     waiting: deque[Work] = field(default_factory=deque)
     #: Runs of messages that are durable and become ready as far as the budget of each tick goes.
     landed: dict[Queue, deque[list[Message]]] = field(default_factory=dict)
@@ -317,7 +331,7 @@ class State:
 
     def is_under_way(self, tick: int) -> bool:
         """Whether the journal entries of that tick may not be durable yet."""
-        return tick >= (self.waiting[0] if self.waiting else self.work).number
+        return tick >= (self.waiting[0] if self.waiting else self.overtaking or self.work).number
 
     def landing_on(self, queue: Queue, tick: float = inf) -> list[Message]:
         """The messages of a queue that have not landed, in order of arrival, of ticks up to this one.
@@ -327,5 +341,66 @@ class State:
         if not queue.landing:
             return []
         landed = [message for run in self.landed.get(queue, ()) for message in run]
-        works = [work for work in (*self.waiting, self.work) if work.number <= tick]
+        unsealed = (self.work,) if self.overtaking is None else (self.overtaking, self.work)
+        works = [work for work in (*self.waiting, *unsealed) if work.number <= tick]
         return landed + [m for work in works for at, run in work.landing if at is queue for m in run]
+
+    # -- entries that are held open (see `held_entry`) --------------------------------------------------------------
+
+    def hold(self, nbytes: int) -> None:
+        """Begin an entry that stays open for several ticks, for which so many bytes are reserved."""
+        number, work = self.work.number, self.work
+        if not self.journal.empty or work.waits:
+            self._seal(work, self.journal.commit())
+            number += 1
+        self.journal.hold(nbytes)
+        self.work = Work(number + TICKS_HELD_MAX)
+        self.held = HeldEntry(self.journal.next_id, number)
+        self.ledger.touched.clear()
+
+    def let_go(self) -> None:
+        """Let the entry be sealed with this tick."""
+        self.seal_overtaking()
+        held, self.held = self.held, None
+        behind = self.journal.let_go()
+        assert held is not None, "it is held"
+        for landing in held.paged:
+            landing.offset += behind
+
+    @contextmanager
+    def overtake(self) -> Iterator[None]:
+        """Record something in an entry before the one that is held."""
+        assert self.held is not None, "else there is only one entry"
+        if self.overtaking is None:
+            self.overtaking = Work(self.held.next_number())
+        with self.journal.overtaking():
+            yield
+
+    def seal_overtaking(self) -> None:
+        """End the entry of what has overtaken the held one in this tick."""
+        work, self.overtaking = self.overtaking, None
+        if work is not None:
+            self._seal(work, self.journal.seal_overtaking())
+
+    def _seal(self, work: Work, ticket: int) -> None:
+        work.ticket = ticket
+        self.waiting.append(work)
+
+    def seal(self) -> None:
+        """End the entry of this tick, if there is anything in it or waits for it."""
+        work = self.work
+        if self.journal.empty and not work.waits:
+            self.journal.bodies.sweep()
+            return
+        self._seal(work, self.journal.commit())
+        self.work = Work(work.number + 1)
+
+    def work_landing_on(self, queue: Queue) -> Work:
+        """The work with which messages land that enter a queue now, in order: some may wait for the held entry."""
+        held = self.held
+        if held is None:
+            return self.work
+        if self.overtaking is not None and self.journal.is_overtaking and queue not in held.landing:
+            return self.overtaking
+        held.landing.add(queue)
+        return self.work

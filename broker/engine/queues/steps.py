@@ -12,9 +12,9 @@ Two ways to use it:
     begin       any other work is a generator, which does a little and yields the cost of that; each tick resumes it
     add         the same, but it begins at the end of the tick: thousands may be added in one
 
-Work of one owner is done in order.  Owners take turns: one with much to do does not hold up another.  Work begun in
-earlier ticks has half of the budget: what is left of a consumer's acknowledgements would else wait for all that
-producers send meanwhile, and messages pile up.
+Work of one owner is done in order.  Owners take turns: one with much to do does not hold up another.  A long commit
+takes every other turn, as others may wait for its end.  Work begun in earlier ticks has half of the budget: what is
+left of a consumer's acknowledgements would else wait for all that producers send meanwhile, and messages pile up.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Steps:
     `cpu` returns the CPU time that the thread has used, in microseconds (`broker.clock.ThreadCpu`); constant: costs are
     only counted.  `budget`, in microseconds, is what verbs and work have in the next ticks, `budget_min` what work has
     at least, `deliveries_min` what deliveries have; `together_max`: how many messages are treated together at most.
-    `first`: the owner whose work goes before that of others, as everybody waits for it.
+    `first`: the owner whose work takes every other turn.
     """
 
     __slots__ = (
@@ -65,6 +65,7 @@ class Steps:
         "_kept",
         "_lines",
         "_next",
+        "_others",
         "budget",
         "budget_min",
         "deliveries_min",
@@ -80,6 +81,7 @@ class Steps:
         self.deliveries_min = DELIVERIES_MIN
         self.together_max = TOGETHER_MAX
         self.first: Hashable = None
+        self._others = False  # it is the turn of others
         self._lines: dict[Hashable, deque[tuple[LongWork, object]]] = {}  # by owner, with the connections to blame
         self._kept = 0  # of this tick's budget for work begun earlier
         self._grant(self.budget)
@@ -168,7 +170,8 @@ class Steps:
         self._kept = 0
         self.ensure(self.budget_min)
         while self._lines and self.measure() > 0:
-            owner = self.first if self.first in self._lines else next(iter(self._lines))
+            owner = self.first if self.first in self._lines and not self._others else next(iter(self._lines))
+            self._others = not self._others
             line = self._lines[owner]
             cost = step(*line[0])
             if cost is None:

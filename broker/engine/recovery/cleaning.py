@@ -91,8 +91,10 @@ class Cleaner:
         self._next += by_ms
 
     def step(self) -> None:
-        """Do a slice if one is due.  Call within a tick, outside of transactions."""
+        """Do a slice if one is due, and no entry is held.  Call within a tick, outside of transactions."""
         state = self._state
+        if state.held is not None:
+            return
         if self._round is None:
             segment = self._find()
             if segment is None:

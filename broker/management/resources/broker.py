@@ -7,6 +7,7 @@ import asyncio
 from starlette.requests import Request
 from starlette.responses import Response
 
+from broker.engine import Queue
 from broker.engine import Replayed as Done
 from broker.engine.model.errors import EngineError
 from broker.engine.model.task import TaskKind
@@ -73,7 +74,14 @@ class BrokerCalls:
     async def balance(self) -> Response:
         """How many messages of each queue the journal holds below a position; answered once all below it is on disk."""
         self._broker.tick.enter()
-        position, counts = self._engine.balance()
+        balance: asyncio.Future[tuple[int, list[tuple[Queue, int]]]] = asyncio.get_running_loop().create_future()
+
+        def take() -> None:
+            if not balance.done():  # the caller may be gone
+                balance.set_result(self._engine.balance())
+
+        self._engine.transactions.between(take)
+        position, counts = await balance
         await durable(self._engine)
         # Off the event loop: for 100,000 queues this takes a third of a second.
         broker_id = self._engine.journal.broker_id

@@ -54,7 +54,10 @@ def expect(
     fixed = record.MESSAGE_FIXED.size + header_bytes
     sizes = [fixed + len(message.head) + len(message.body) for message in run]
     tail = tail_of(state, queue)
-    tail.landing.append(Landing(admitted, run[0].segment, end - sum(sizes), sizes[: len(admitted)]))
+    landing = Landing(admitted, run[0].segment, end - sum(sizes), sizes[: len(admitted)])
+    tail.landing.append(landing)
+    if state.held is not None and not state.journal.is_overtaking:
+        state.held.paged.append(landing)
 
 
 def expect_scratch(state: State, queue: Queue, messages: list[Message]) -> None:

@@ -6,16 +6,18 @@ from itertools import pairwise
 
 import pytest
 
+from broker.engine.delivery import redelivery
 from broker.engine.delivery.transaction import Transaction
 from broker.engine.model.errors import EngineError, NoQueue, TransactionClosed
 from tests.broker.engine.engine_harness import Bench, Taker, Waiting, entries_with
+from tests.support.sim_broker import SimBroker
 
 COUNT = 60
 
 
 def bench_of(*settings: dict[str, object]) -> Bench:
     """A broker whose ticks do a few messages of a commit."""
-    bench = Bench(*settings)
+    bench = Bench(*settings, segment_bytes=256 << 10)
     bench.limit_ticks(200, least=50, together=4)
     return bench
 
@@ -115,6 +117,111 @@ def test_others_are_served_meanwhile_and_confirmed_after_it() -> None:
     assert len(waiting.told) == 1
     assert not engine.journal.held
     assert bench.restart().bodies("third") == [b"durable"]
+
+
+def held(bench: Bench, *settings: str) -> tuple[Bench, Transaction]:
+    """A bench with queues, and a commit that is being performed."""
+    for name in settings:
+        bench.sent(name, b"first")
+    tx, _ = transaction(bench)
+    begun(bench, tx)
+    return bench, tx
+
+
+class Peer(Waiting):
+    """Somebody with a connection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.transport = object()
+
+    def waits(self, bench: Bench) -> bool:
+        """Whether its confirmations wait for the commit; the calls so far were for it."""
+        number = bench.engine.ticks.confirmation(self)
+        turn(bench)
+        assert bench.engine.journal.held
+        return number > max(self.told, default=0)
+
+
+def test_what_does_not_depend_on_it_is_confirmed_before() -> None:
+    bench = bench_of()
+    bench.sent("there", b"1", b"2")
+    taker, peer = bench.take("there"), Peer()
+    held(bench)
+    bench.send("there", b"3")
+    bench.send("a", b"behind")
+    bench.engine.consumers.acknowledge(taker.consumer, taker.taken[0].id)
+    assert not peer.waits(bench)
+    assert bench.engine.journal.held
+    lost = bench.broker.files.fork(1)
+    lost.crash()
+    again = Bench(running=SimBroker(bench.broker.config, files=lost))
+    assert (again.bodies("there"), again.bodies("a")) == ([b"2", b"3"], [b"behind"])
+    again.check()
+    turn(bench)
+    assert (len(taker.taken), bench.engine.journal.held) == (3, True), "and it is delivered"
+    bench.run()
+    bodies = bench.bodies("a")
+    assert 0 < bodies.index(b"behind") < COUNT, "in order of arrival, as the commit was under way"
+    assert [each for each in bodies if each != b"behind"] == [b"%d" % n for n in range(COUNT)]
+    bench.check()
+    assert bench.restart().bodies("a") == bodies
+
+
+def test_who_has_anything_in_it_is_confirmed_with_it_and_nobody_else() -> None:
+    bench, _ = held(bench_of(), "there")
+    one, other = Peer(), Peer()
+    bench.send("new", b"1")
+    assert one.waits(bench)
+    bench.send("there", b"2")
+    assert one.waits(bench), "its confirmations are in order"
+    bench.send("there", b"3")
+    assert not other.waits(bench)
+    assert Waiting.transport is None
+    assert bench.engine.ticks.confirmation(Waiting()) == bench.engine.ticks.number, "nobody's wait for everything"
+
+
+def test_if_it_is_not_known_for_whom_something_is_in_it_everybody_waits() -> None:
+    bench, _ = held(bench_of(), "there")
+    bench.send("new", b"1")
+    bench.engine.ticks.begin_verb()
+    bench.send("there", b"2")
+    assert Peer().waits(bench)
+
+
+def test_acknowledgements_wait_if_it_has_more_to_tell_of_the_queue() -> None:
+    """In the journal the delivery counts would come behind the removal."""
+    bench = bench_of()
+    bench.sent("there", b"1", b"2")
+    taker, peer = bench.take("there"), Peer()
+    held(bench)
+    first, second = taker.taken
+    bench.engine.consumers.give_back(taker.consumer, first.id, redelivery.rejected(""))
+    bench.engine.ticks.end_calls(object())
+    bench.engine.consumers.acknowledge(taker.consumer, second.id)
+    assert peer.waits(bench)
+    bench.run()
+    assert bench.restart().bodies("there") == [b"1"]
+
+
+def test_nothing_overtakes_it_that_would_make_its_segment_larger() -> None:
+    bench, peer = bench_of(), Peer()
+    held(bench, "there")
+    bench.send("there", bytes(bench.broker.config.journal.segment_size))
+    assert not peer.waits(bench)
+    bench.send("there", b"2")
+    assert peer.waits(bench)
+
+
+def test_the_balance_is_taken_between_commits() -> None:
+    bench, _ = held(bench_of(), "there")
+    taken: list[int] = []
+    bench.engine.transactions.between(lambda: taken.append(bench.queue("a").stored))
+    assert taken == []
+    bench.run()
+    assert taken == [COUNT]
+    bench.enter().transactions.between(lambda: taken.append(1))
+    assert taken == [COUNT, 1]
 
 
 def test_the_next_long_one_begins_once_others_are_confirmed() -> None:
