@@ -3,7 +3,7 @@
 A queue is served when something about it changed: messages, credit, consumers.  Each consumer that has credit and is
 not paused gets a run; several take turns, message by message.  A run is bounded in count and bytes, and all of them by
 the budget of the tick.  A queue that still has messages to deliver, or to match with selectors, is served again in the
-next tick, behind those that this one could not serve, but half of the budget is for queues that have just got a few.
+next tick, behind those that this one did not reach, but half of the budget is for queues that have just got a few.
 """
 
 from __future__ import annotations
@@ -56,39 +56,57 @@ DELIVER_COST: Final = 2
 
 
 def dispatch(state: State) -> None:
-    """Serve the queues that changed in this tick, in turns if the budget does not allow all of them.
+    """Serve the queues that have changed in this tick and those that wait, as far as the budget goes.
 
-    Hundreds of queues may wait from earlier ticks, with thousands of messages each.  A queue that has just changed, and
-    has few, does not wait until each of them has had its turn.
+    Thousands of queues may wait, with thousands of messages each.  A queue that has just changed, and has few, does not
+    wait until each of them has had its turn: half of the budget is for such ones.  What that does not reach waits, too,
+    so that those which change in the next tick go before it.  No queue is looked at before its turn.
     """
     steps = state.steps
     steps.ensure(steps.deliveries_min)
+    changed, state.dirty = state.dirty, {}
     waiting, state.dirty_later = state.dirty_later, {}
-    _serve_few(state, waiting, steps.left // 2)
-    state.dirty = waiting | state.dirty
-    while state.dirty and steps.left > 0:
-        dirty, state.dirty = state.dirty, {}
-        most = max(min(RUN_MESSAGES_MAX, ROUND_MESSAGES_MAX // len(dirty)), RUN_MESSAGES_MIN)
-        for queue in dirty:
-            if not steps.spend(SERVE_COST):
-                state.dirty[queue] = None
-                continue
-            _serve(state, queue, most)
-    if state.dirty:
-        unserved = state.dirty
-        state.dirty = {queue: None for queue in unserved if queue.ready <= FEW_MESSAGES and queue not in waiting}
-        state.dirty_later = {queue: None for queue in unserved if queue not in state.dirty} | state.dirty_later
+    _serve_few(state, changed, waiting, steps.left // 2)
+    while steps.left > 0 and (waiting or changed or state.dirty):
+        if not (waiting or changed):
+            changed, state.dirty = state.dirty, {}
+        most = max(min(RUN_MESSAGES_MAX, ROUND_MESSAGES_MAX // (len(waiting) + len(changed))), RUN_MESSAGES_MIN)
+        _serve_each(state, waiting, most)
+        _serve_each(state, changed, most)
+    waiting.update(changed)
+    waiting.update(state.dirty_later)
+    state.dirty_later = waiting
 
 
-def _serve_few(state: State, waiting: dict[Queue, None], left: int) -> None:
-    """Serve the queues that have few messages and do not wait, until only so much of the budget is left."""
-    steps = state.steps
-    for queue in [queue for queue in state.dirty if queue.ready <= FEW_MESSAGES and queue not in waiting]:
+def _serve_few(state: State, changed: dict[Queue, None], waiting: dict[Queue, None], left: int) -> None:
+    """Serve the queues that have changed and have few messages, until only so much of the budget is left.
+
+    Those that have many are added to those that wait.
+    """
+    steps, done = state.steps, []
+    for queue in changed:
         if steps.left <= left:
             break
-        steps.spend(SERVE_COST)
-        state.dirty.pop(queue, None)
-        _serve(state, queue, FEW_MESSAGES)
+        done.append(queue)
+        if queue.ready > FEW_MESSAGES:
+            waiting[queue] = None
+        elif queue not in waiting:
+            steps.spend(SERVE_COST)
+            _serve(state, queue, FEW_MESSAGES)
+    for queue in done:
+        del changed[queue]
+
+
+def _serve_each(state: State, queues: dict[Queue, None], most: int) -> None:
+    """Serve queues in order, and remove them, as far as the budget goes."""
+    done = []
+    for queue in queues:
+        if not state.steps.spend(SERVE_COST):
+            break
+        _serve(state, queue, most)
+        done.append(queue)
+    for queue in done:
+        del queues[queue]
 
 
 def _serve(state: State, queue: Queue, most: int) -> None:
@@ -246,16 +264,24 @@ def _serve_in_turn(state: State, queue: Queue, takers: list[Consumer], most: int
     Returns how many messages they got, and of how many bytes.
     """
     first = queue.next_consumer % len(takers)
-    hands = [_Hand(consumer) for consumer in takers[first:] + takers[:first]]
-    open_hands = hands.copy()
+    rest = iter(takers[first:] + takers[:first])  # those that have not had a turn: there may be thousands
+    hands: list[_Hand] = []
+    open_hands: list[_Hand] = []
     given = nbytes = at = 0
     backlog, steps = queue.backlog, state.steps
     choosy = any([backlog.is_choosy(consumer.id) for consumer in takers])
-    while open_hands and given < most and nbytes < most_bytes:
-        at %= len(open_hands)
+    while given < most and nbytes < most_bytes:
+        if at == len(open_hands):
+            if (consumer := next(rest, None)) is not None:
+                hands.append(_Hand(consumer))
+                open_hands.append(hands[-1])
+            elif open_hands:
+                at = 0
+            else:
+                break
         message = backlog.pop_for(open_hands[at].consumer.id, steps) if choosy else backlog.pop()
         if message is None:
-            if steps.left <= 0:
+            if not choosy or steps.left <= 0:
                 break
             del open_hands[at]
             continue

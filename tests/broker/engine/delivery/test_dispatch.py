@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from broker.engine.delivery.dispatch import PART_BYTES, PART_GROWTH, RUN_MESSAGES_MAX, RUN_PART
+from broker.engine.delivery.dispatch import (
+    DELIVER_COST,
+    PART_BYTES,
+    PART_GROWTH,
+    RUN_MESSAGES_MAX,
+    RUN_PART,
+    SERVE_COST,
+)
 from broker.engine.model.message import Message
 from broker.engine.queues.consumer import AckMode, Consumer
+from broker.engine.queues.queue import Queue
 from broker.engine.queues.steps import BUDGET
 from tests.broker.engine.engine_harness import Bench, Taker
 
@@ -101,6 +109,57 @@ def test_deliveries_have_a_share_of_the_tick_whatever_verbs_use_up(bench: Bench)
         bench.engine.ticks.spend(2 * BUDGET)
         bench.broker.tick.end()
         assert len(taker.take()) == 1_250
+
+
+def test_queues_that_wait_are_looked_at_when_it_is_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """50,000 subscriptions of a topic had each tick look at all of them."""
+    bench, asked = Bench(), list[Queue]()
+    ready = Queue.ready
+
+    def look(queue: Queue) -> int:
+        asked.append(queue)
+        return int(ready.__get__(queue))
+
+    monkeypatch.setattr(Queue, "ready", property(look))
+    budget = 20 * (SERVE_COST + DELIVER_COST)
+    bench.limit_ticks(budget, least=budget)
+    takers = [bench.take(f"q{n}") for n in range(1_000)]
+    other = bench.take("other")
+    for n in range(1_000):
+        bench.enter()
+        bench.send(f"q{n}", b"m", durable=False)
+    asked.clear()
+    ticks = 0
+    while not all(taker.taken for taker in takers):
+        if ticks == 3:
+            bench.enter()
+            bench.send("other", b"m", durable=False)
+        bench.enter()
+        bench.broker.tick.end()
+        ticks += 1
+        if ticks == 5:
+            assert other.taken, "it has changed since the others did, and goes first"
+            assert not all(taker.taken for taker in takers)
+    assert ticks > 20
+    assert len(asked) < 10 * 1_001
+
+
+def test_a_message_for_one_of_thousands_of_consumers_does_not_ask_all_for_room(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[Consumer]()
+    room = Consumer.room
+
+    def look(consumer: Consumer) -> tuple[int, int]:
+        asked.append(consumer)
+        return room(consumer)
+
+    takers = [bench.take("a") for _ in range(300)]
+    monkeypatch.setattr(Consumer, "room", look)
+    for n in range(4):
+        bench.sent("a", b"%d" % n)
+    assert [taker.take() for taker in takers[:4]] == [[b"0"], [b"1"], [b"2"], [b"3"]]
+    assert len(asked) <= 8
 
 
 class Counting(Taker):
