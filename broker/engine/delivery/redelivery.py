@@ -88,15 +88,13 @@ def rejected(text: str) -> DeliveryOutcome:
     return DeliveryOutcome(-1, True, text or "rejected by the consumer")
 
 
-def give_back(
-    state: State, queue: Queue, messages: list[Message], how: DeliveryOutcome, consumer: Consumer | None
-) -> None:
+def give_back(state: State, queue: Queue, messages: list[Message], how: DeliveryOutcome, consumer: Consumer) -> None:
     """Put deliveries back on their queue, or dead-letter those that have failed too often.
 
     `messages` are in the order of delivery and no longer with the consumer; they still count as delivering.  No effect
     on a non-destructive queue, which still has them, except that with `excluded` their consumer gets them no more.
     """
-    if how.excluded and consumer is not None and not consumer.closed:
+    if how.excluded and not consumer.closed:
         for message in messages:
             exclude(consumer, message.id)
     pace = FAILED if how.failed < 0 else RETURNED
@@ -107,7 +105,7 @@ def give_back(
 
 
 def _give_back_in_steps(
-    state: State, queue: Queue, messages: list[Message], how: DeliveryOutcome, consumer: Consumer | None
+    state: State, queue: Queue, messages: list[Message], how: DeliveryOutcome, consumer: Consumer
 ) -> None:
     oldest = {message.id for message in messages[: max(how.failed, 0)]}
     forgotten = queue.forgets
@@ -121,12 +119,10 @@ def _give_back_in_steps(
         _give_back(state, queue, some, replace(how, failed=failed), consumer)
 
     pace = FAILED if how.failed < 0 else RETURNED
-    settle_in_steps(state, queue, messages, settle, pace, None if consumer is None else consumer.sink.transport)
+    settle_in_steps(state, queue, messages, settle, pace, consumer.sink.transport)
 
 
-def _give_back(
-    state: State, queue: Queue, messages: list[Message], how: DeliveryOutcome, consumer: Consumer | None
-) -> None:
+def _give_back(state: State, queue: Queue, messages: list[Message], how: DeliveryOutcome, consumer: Consumer) -> None:
     if not _return(state, queue, messages):
         return
     states = queue.states
@@ -262,19 +258,16 @@ def _fail(state: State, queue: Queue, ids: Set[int]) -> None:
         states[id] = tried.failed(state.now) if tried.count else once
 
 
-def _send_to_dla(
-    state: State, queue: Queue, dead: list[Message], text: str, consumer: Consumer | None
-) -> list[Message]:
+def _send_to_dla(state: State, queue: Queue, dead: list[Message], text: str, consumer: Consumer) -> list[Message]:
     staying: list[Message] = []
     for message in dead:
         count = queue.delivery_count(message.id)
-        who = f", last by {consumer.describe}" if consumer else ""
         staying += dead_letter.send_to_dla(
             state,
             queue,
             [message],
             reason=DeadLetterReason.MAX_DELIVERIES,
-            text=f"delivered {counted(count, 'time')} without success{who}: {text}",
+            text=f"delivered {counted(count, 'time')} without success, last by {consumer.describe}: {text}",
             consumer=consumer,
         )
     return staying
@@ -285,7 +278,7 @@ def reject(
     queue: Queue,
     messages: list[Message],
     text: str,
-    consumer: Consumer | None,
+    consumer: Consumer,
     reason: DeadLetterReason = DeadLetterReason.REJECTED,
 ) -> None:
     """Dead-letter deliveries at once, whatever their count: the consumer wants no redelivery, or cannot receive them.
@@ -296,8 +289,7 @@ def reject(
         return
     settle = partial(_reject, state, queue, text=text, consumer=consumer, reason=reason)
     if is_long(state, messages, REJECTED):
-        transport = None if consumer is None else consumer.sink.transport
-        settle_in_steps(state, queue, messages, settle, REJECTED, transport)
+        settle_in_steps(state, queue, messages, settle, REJECTED, consumer.sink.transport)
     else:
         settle(messages)
 
@@ -307,7 +299,7 @@ def _reject(
     queue: Queue,
     messages: list[Message],
     text: str,
-    consumer: Consumer | None,
+    consumer: Consumer,
     reason: DeadLetterReason,
 ) -> None:
     queue.delivering -= len(messages)
@@ -315,10 +307,7 @@ def _reject(
         remove(state, queue, messages, RemovalReason.DELETED)
         return
     _fail(state, queue, {message.id for message in messages})
-    if reason not in _UNSENDABLE:
-        what = f"rejected by {consumer.describe}" if consumer else "rejected"
-    else:
-        what = f"cannot be sent to {consumer.describe}" if consumer else "cannot be sent"
+    what = f"{'cannot be sent to' if reason in _UNSENDABLE else 'rejected by'} {consumer.describe}"
     staying = dead_letter.send_to_dla(
         state,
         queue,
@@ -331,7 +320,7 @@ def _reject(
         for reservation, reserved in take_reserved(queue, staying).items():
             reservation.returned(reserved)
     _journal_counts(state, queue, staying, {m.id for m in staying})
-    if consumer is not None and not consumer.closed:
+    if not consumer.closed:
         for message in staying:
             exclude(consumer, message.id)
     requeue(state, queue, staying, delayed=True)

@@ -75,6 +75,8 @@ def test_the_table(how: DeliveryOutcome, failed: int, again: bool, delayed: bool
     flagged = set(expected) if again else set()
     assert (counted(bench), redelivered(bench)) == (expected, flagged)
     assert set(bench.places("a").values()) == {place}
+    queue = bench.queue("a")
+    assert [message.id in queue.acquired for message in bench.messages("a")] == [True] * 3, "somebody had them"
     bench = bench.restart()
     assert (counted(bench), redelivered(bench)) == (expected, flagged), "that is on disk before anything else happens"
     assert bench.broker.restored.redelivered == len(flagged)
@@ -335,6 +337,16 @@ def test_a_failure_counts_where_deliveries_take_messages_away(non_destructive: b
     assert counted(bench.restart()) == {b"1": count}
 
 
+def test_a_message_that_failed_for_the_last_time_while_it_stayed_dies_when_it_comes_back() -> None:
+    """However it comes back: this return is no failure."""
+    bench = Bench({"match": "a", "max-delivery-attempts": 1})
+    _, message = bench.sent("a", b"1", b"2")
+    taker = bench.take("a")
+    bench.enter().consumers.count_failure(taker.consumer, message)
+    bench.close(taker, redelivery.INTERRUPTED)
+    assert (bench.bodies("a"), bench.bodies("DLQ")) == ([b"1"], [b"2"])
+
+
 @pytest.mark.parametrize("selector", ["", "AMQPriority = 4"])
 def test_an_excluded_message_goes_to_others_only(bench: Bench, selector: str) -> None:
     first, second = bench.sent("a", b"1", b"2")
@@ -351,6 +363,22 @@ def test_an_excluded_message_goes_to_others_only(bench: Bench, selector: str) ->
     assert taker.take() == []
     bench.close(taker, redelivery.CLOSED)
     assert bench.take("a", selector=selector).take() == [b"1", b"2", b"3"], "who comes again has no such wish"
+
+
+@pytest.mark.parametrize("name", ["a", "DLQ"])
+def test_a_consumer_that_has_gone_excludes_nothing(name: str) -> None:
+    """Its transaction ends after it; on its own dead-letter address a refused message stays."""
+    bench = Bench({"match": "DLQ", "dead-letter-address": "DLQ"})
+    (message,) = bench.sent(name, b"1")
+    taker, tx = bench.take(name), bench.begin()
+    if name == "DLQ":
+        bench.nack(taker, message, requeue=False, tx=tx)
+    else:
+        bench.engine.consumers.give_back(taker.consumer, message.id, replace(redelivery.CLOSED, excluded=True), tx)
+    bench.close(taker, redelivery.CLOSED)
+    bench.commit(tx)
+    assert (taker.consumer.excluded, bench.bodies(name)) == (None, [b"1"])
+    assert bench.queue(name).backlog._cursors is None, "nobody has a selection of its own"
 
 
 @pytest.mark.parametrize("non_destructive", [False, True])
