@@ -11,7 +11,7 @@ import pytest
 
 from broker.engine.delivery import redelivery
 from broker.engine.delivery.redelivery import DeliveryOutcome
-from broker.engine.model.message import Message
+from broker.engine.model.message import Message, RoutingType
 from broker.engine.queues.consumer import EXCLUDED_SWEEP_MIN, AckMode, LinkTarget
 from broker.engine.queues.paging.depage import RETRY_MS
 from broker.engine.queues.room import FULL_ANNOTATIONS_BYTES
@@ -547,9 +547,32 @@ def test_a_message_that_dies_takes_its_annotations_along_although_memory_is_full
     bench = Bench({"match": "a", "max-size-bytes": 1000, "dead-letter-address": "DLQ", "max-delivery-attempts": 1})
     messages = bench.sent("a", b"1", b"2", b"3")
     taker = bench.take("a")
-    how = replace(redelivery.rejected("no"), notes={"x-text": "why"})
+    text = "x" * (FULL_ANNOTATIONS_BYTES + 1)
+    how = replace(redelivery.rejected("no"), notes={"x-text": text})
     for message in messages:
         bench.enter().consumers.give_back(taker.consumer, message.id, how)
     bench.run()
-    assert [(each.header.annotations or {}).get("x-text") for each in bench.messages("DLQ")] == ["why"] * 3
+    assert [(each.header.annotations or {}).get("x-text") for each in bench.messages("DLQ")] == [text] * 3
     bench.check()
+
+
+def test_a_message_on_several_queues_gets_no_annotations_from_a_consumer_of_one() -> None:
+    """The others' consumers would see them."""
+    bench = Bench()
+    for name in ("one", "two"):
+        bench.declare(name, "a", routing_type=RoutingType.MULTICAST)
+    (message,) = bench.sent("a", b"1", routing_type=RoutingType.MULTICAST)
+    modified(bench, bench.take("a::one", RoutingType.MULTICAST), message, "mine")
+    assert [bench.only(name).header.annotations for name in ("one", "two")] == [None, None]
+
+
+def test_deliveries_that_await_the_journal_have_not_left_when_their_consumer_is_lost() -> None:
+    bench = Bench(STRICT, lazy_disk=True)
+    bench.sent("a", b"1", b"2")
+    bench.broker.catch_up()
+    taker = bench.take("a")
+    assert (taker.take(), bench.places("a")) == ([], {b"1": "delivering", b"2": "delivering"})
+    bench.close(taker, redelivery.LOST)
+    bench.broker.catch_up()
+    assert (counted(bench), redelivered(bench)) == ({b"1": 0, b"2": 0}, set())
+    assert counted(bench.restart()) == {b"1": 0, b"2": 0}
