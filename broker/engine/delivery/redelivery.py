@@ -183,7 +183,7 @@ def leave(state: State, consumer: Consumer, deliveries: dict[int, Message], how:
     if reached < len(left):
         withdraw(state, queue, left[reached:])
         left = left[:reached]
-    if consumer.reservation is not None and not queue.deleted:
+    if consumer.reservation is not None:
         consumer.reservation.keep([message for message in left if message.id in queue.reserved])
         left = [message for message in left if message.id not in queue.reserved]
     if left:
@@ -195,7 +195,7 @@ def withdraw(state: State, queue: Queue, messages: list[Message]) -> None:
 
     Those that were about to be sent to a link again had been sent to it before: they stay reserved for it.
     """
-    if queue.reserved and not queue.deleted:
+    if queue.reserved:
         messages = _keep_earlier(queue, messages)
     if is_long(state, messages, RETURNED) and not queue.non_destructive:
         settle_in_steps(state, queue, messages, partial(_withdraw, state, queue), RETURNED, None)

@@ -250,6 +250,38 @@ def test_many_deliveries_come_back_in_steps_and_before_younger_ones(bench: Bench
 
 
 @pytest.mark.usefixtures("small_steps")
+def test_many_deliveries_that_never_left_come_back_in_steps_and_have_not_failed(bench: Bench) -> None:
+    first = held(bench)
+    second = bench.attach(Taker(), "a", window=-1)
+    bench.enter().consumers.close(first.consumer, redelivery.CLOSED)
+    bench.run()
+    bench.enter().consumers.withdraw(second.consumer, second.taken)
+    second.taken.clear()
+    queue = bench.queue("a")
+    assert len([queue.returning for _ in ticks(bench)]) >= 3
+    bench.run()
+    assert second.take() == BODIES
+    assert queue.states == {}
+    bench.check()
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize("verb", ["withdraw", "return"])
+def test_deliveries_that_left_their_messages_on_the_queue_come_back_at_once(bench: Bench, verb: str) -> None:
+    bench.declare("a", non_destructive=True)
+    first = held(bench)
+    consumers = bench.enter().consumers
+    if verb == "withdraw":
+        consumers.withdraw(first.consumer, first.taken)
+    else:
+        consumers.close(first.consumer, redelivery.LOST)
+    assert not bench.engine.ticks.is_working
+    bench.run()
+    assert bench.bodies("a") == bench.take("a", window=20, counted=True).take() == BODIES
+    bench.check()
+
+
+@pytest.mark.usefixtures("small_steps")
 def test_a_crash_while_deliveries_come_back_loses_none(bench: Bench) -> None:
     first = held(bench)
     bench.enter().consumers.close(first.consumer, redelivery.LOST)

@@ -112,6 +112,27 @@ def test_what_waits_to_be_sent_again_is_kept_when_the_link_goes_once_more(bench:
     assert (kept(bench), bench.take("a").take()) == ([b"1", b"2"], [b"3"])
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_a_queue_that_is_deleted_takes_along_what_its_link_had(again: bool) -> None:
+    """Also what has left for it before, and what still awaits the journal."""
+    bench = Bench(lazy_disk=True)
+    bench.sent("a", b"1", b"2")
+    bench.broker.catch_up()
+    first = attach(bench, credit=1)
+    bench.broker.catch_up()
+    assert first.take() == [b"1"]
+    if again:
+        bench.close(first, redelivery.LOST)
+        bench.broker.catch_up()
+        assert attach(bench).take() == [b"1"], "the journal does not have the second as the link's"
+    queue = bench.queue("a")
+    bench.delete("a")
+    bench.broker.catch_up()
+    assert (queue.delivering, queue.reserved, bench.engine.usage.messages) == (0, {}, 0)
+    assert bench.engine.sessions.all() == []
+    bench.check()
+
+
 def test_a_transaction_that_outlives_its_link_goes_its_way(bench: Bench) -> None:
     (message,) = bench.sent("a", b"1")
     link = attach(bench)

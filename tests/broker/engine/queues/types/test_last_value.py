@@ -101,6 +101,17 @@ def test_a_value_that_comes_back_with_a_delay_behind_a_newer_one_is_replaced_at_
     assert bench.places("q") == {b"v2": "delivering"}
 
 
+def test_a_value_that_is_postponed_behind_a_newer_one_is_replaced_at_once(bench: Bench) -> None:
+    bench.declare(last_value=True)
+    taker = bench.take("q", window=0)
+    put(bench, "q", b"v1", key="k")
+    put(bench, "q", b"v2", key="k")
+    bench.enter().consumers.keep(taker.consumer, taker.taken[0], 1000)
+    bench.run()
+    assert bench.places("q") == {b"v2": "delivering"}
+    assert bench.left("q") == {"replaced": 1}
+
+
 def test_a_dead_value_that_had_to_stay_behind_a_newer_one_leaves_once() -> None:
     """The dead-letter queue refuses it; while it waits for another attempt, a newer value comes."""
     bench = Bench({"match": "q", "dead-letter-address": "D", "max-delivery-attempts": 1})
