@@ -151,16 +151,16 @@ class UserGate:
             self.login(peer, name or "\0", password, then)
 
     def bearer(self, peer: Peer, name: str, token: bytes, then: Then) -> None:
-        if self.peers.policy.tokens is None:
-            self._refuse(peer, name, "tokens are not accepted here", then, guessed=False)
-        else:
-            self._asking.add(peer)
-            self._check_token(peer, name, token, then, again=True)  # not in turn: nobody guesses a signature
+        self._asking.add(peer)
+        self._check_token(peer, name, token, then, again=True)  # not in turn: nobody guesses a signature
 
     def _check_token(self, peer: Peer, name: str, token: bytes, then: Then, *, again: bool) -> None:
         policy = self.peers.policy
         tokens = policy.tokens
-        if tokens is None or self._tokens_waiting >= HASHES_WAITING_MAX:
+        if tokens is None:
+            self._refuse(peer, name, "tokens are not accepted here", then, guessed=False)
+            return
+        if self._tokens_waiting >= HASHES_WAITING_MAX:
             self.refuse(peer, name, _TOO_MANY, then)
             return
         self._tokens_waiting += 1

@@ -15,8 +15,8 @@ from broker.security import throttle as throttle_module
 from broker.security.certificates import Rule, subject_of, user_of
 from broker.security.login_policy import Policy
 from broker.security.password_checks import HASHES_WAITING_MAX
-from broker.security.throttle import NAMES_MAX, WAIT_MS_MAX, Throttle, block
-from broker.security.users_file import StoredUser, UnusableFile, read_users, with_password, write_users
+from broker.security.throttle import NAMES_MAX, ORIGINS_MAX, WAIT_MS_MAX, Throttle, block
+from broker.security.users_file import StoredUser, UnusableFile, read_secret, read_users, with_password, write_users
 from broker.sessions.login import Peer, call_all
 from broker.sessions.sasl import SCRAMS, Answer, Challenge, Granted, begin
 from tests.broker.security.logins import BOB, CLERK, Bench
@@ -33,6 +33,14 @@ def test_nobody_is_told_before_the_hash_is_done_and_then_it_is_remembered(bench:
     bench.gate.change(Policy({"bob": cheap_user("other", "clerks")}))
     bench.enter()
     assert bench.told[2] is None, "what was remembered does not outlive a change"
+
+
+def test_no_password_is_remembered_after_a_change_of_users(bench: Bench) -> None:
+    """Not even one that still is right."""
+    bench.enter()
+    bench.gate.change(Policy({"bob": BOB}))
+    bench.login()
+    assert (len(bench.work), bench.told) == (1, [CLERK])
 
 
 def test_the_same_login_many_times_is_one_hash(bench: Bench) -> None:
@@ -304,6 +312,18 @@ def test_ones_own_logins_between_guesses_do_not_help() -> None:
     assert checked <= 6
 
 
+def test_origins_with_failures_are_limited() -> None:
+    """The one whose last failure is the longest ago is forgotten, with its names."""
+    throttle = Throttle(lambda: 0, 100)
+    throttle.failed("first", "bob")
+    throttle.failed("second", "bob")
+    throttle.failed("first", "eve")
+    for n in range(ORIGINS_MAX - 1):
+        throttle.failed(f"10.0.{n >> 8}.{n & 255}", "bob")
+    assert [throttle.reserve(origin, "bob") for origin in ("first", "second", "10.0.0.0")] == [100, 0, 100]
+    assert (len(throttle._origins), throttle._names) == (ORIGINS_MAX, ORIGINS_MAX + 1)
+
+
 @pytest.mark.parametrize(
     ("address", "whose"),
     [
@@ -347,6 +367,14 @@ def test_who_is_gone(bench: Bench) -> None:
     assert bench.gate.peers.gone(peer)
 
 
+def test_a_certificate_lets_in_no_other_user_than_its_own(bench: Bench) -> None:
+    bench.gate.change(Policy({"bob": BOB, "eve": BOB}, rules=[Rule("CN=bob", "bob")]))
+    peer = Peer("1.1.1.1:1", "1.1.1.1", True, (("CN", "bob"),))
+    assert bench.gate.external(peer, "eve") is None
+    assert bench.reports == ["login.refused"]
+    assert bench.gate.external(peer, "bob") == CLERK
+
+
 def test_a_certificate_without_its_rule_is_gone(bench: Bench) -> None:
     rules = [Rule("CN=bob", "bob")]
     bench.gate.change(Policy({"bob": BOB, "eve": BOB}, rules=rules))
@@ -364,6 +392,15 @@ def test_a_certificate_without_its_rule_is_gone(bench: Bench) -> None:
 
 
 # -- the users file ----------------------------------------------------------------------------------------------------
+
+
+def test_a_file_of_secrets_has_a_limit(tmp_path: Path) -> None:
+    path = tmp_path / "key.pem"
+    path.touch(0o600)
+    path.write_bytes(b"x" * 10)
+    assert read_secret(path, "the key", 10) == b"x" * 10
+    with pytest.raises(UnusableFile, match="the key has more than 9 bytes"):
+        read_secret(path, "the key", 9)
 
 
 def test_users_are_written_and_read(tmp_path: Path) -> None:

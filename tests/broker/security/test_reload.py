@@ -101,6 +101,23 @@ def test_a_changed_file_is_read_on_a_thread(world: World, monkeypatch: pytest.Mo
     assert not world.runner.work
 
 
+def test_files_are_looked_at_once_in_a_period(world: World) -> None:
+    world.users("alice", "bob")
+    for ms in (1, LOOK_PERIOD_MS - 2):
+        world.now += ms
+        world.security.look(world._changed)
+        assert not world.runner.work
+    world.now += 1
+    world.security.look(world._changed)
+    assert world.runner.work
+
+
+def test_a_reload_changes_how_long_a_failed_login_waits(world: World) -> None:
+    section = world.config.security.model_copy(update={"login_failure_delay": 1_234})
+    world.security.apply(world.security.prepare(world.config.model_copy(update={"security": section})))
+    assert world.security._throttle.failed("1.1.1.1", "bob") == 1_234
+
+
 def test_what_cannot_be_used_is_told_once_and_tried_again(world: World) -> None:
     world.path.write_text("[alice")
     for _ in range(2):

@@ -482,6 +482,27 @@ def test_a_token_whose_check_fails_is_refused(monkeypatch: pytest.MonkeyPatch) -
     assert bench.told[-1] == ALICE
 
 
+def test_tokens_that_wait_are_bounded() -> None:
+    bench = gate()
+    for _ in range(HASHES_WAITING_MAX + 1):
+        bench.login("", token())
+    assert bench.told == [None]
+    bench.hash()
+    assert bench.told == [None] + [ALICE] * HASHES_WAITING_MAX
+    bench.enter("", token())
+    assert bench.told[-1] == ALICE, "those that were checked wait no more"
+
+
+def test_a_token_that_is_no_longer_accepted_when_it_was_checked() -> None:
+    bench = gate()
+    told: list[str | int] = []
+    bench.gate._report = lambda code, **fields: told.append(fields["reason"])
+    bench.login("", token())
+    bench.gate.change(Policy({"bob": BOB}))
+    bench.hash()
+    assert (bench.told, told) == ([None], ["tokens are not accepted here"])
+
+
 def test_a_key_that_is_new_lets_its_token_in() -> None:
     away = Away()
     away.answer = key_set(public_jwk("ES256", "1"))
