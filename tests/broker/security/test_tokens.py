@@ -494,9 +494,13 @@ def test_tokens_that_wait_are_bounded() -> None:
 
 
 def test_a_token_that_is_no_longer_accepted_when_it_was_checked() -> None:
-    bench = gate()
     told: list[str | int] = []
-    bench.gate._report = lambda code, **fields: told.append(fields["reason"])
+
+    def report(code: str, /, **fields: str | int) -> None:
+        told.append(fields["reason"])
+
+    bench = gate()
+    bench.gate._report = report
     bench.login("", token())
     bench.gate.change(Policy({"bob": BOB}))
     bench.hash()

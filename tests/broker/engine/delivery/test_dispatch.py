@@ -260,3 +260,16 @@ def test_higher_priority_does_not_keep_what_it_does_not_want(bench: Bench) -> No
     bench.sent("a", b"2", priority=5)
     bench.run()
     assert (high.take(), low.take()) == ([b"2"], [b"1"])
+
+
+def test_a_message_that_expires_while_its_delivery_awaits_the_journal_is_not_sent() -> None:
+    bench = Bench({"match": "a", "delivery-count-persistence": "strict"}, lazy_disk=True)
+    bench.sent("a", b"late", expiration=bench.broker.now + 1_000)
+    bench.sent("a", b"1")
+    bench.broker.catch_up()
+    taker = bench.take("a")
+    assert (taker.take(), set(bench.places("a").values())) == ([], {"delivering"})
+    bench.broker.now += 2_000
+    bench.broker.catch_up()
+    assert taker.take() == [b"1"]
+    assert (bench.bodies("a"), bench.bodies("ExpiryQueue")) == ([b"1"], [b"late"])

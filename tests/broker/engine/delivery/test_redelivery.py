@@ -266,7 +266,7 @@ def test_a_postponed_message_makes_room_for_the_next(bench: Bench) -> None:
     assert taker.take() == [b"1", b"2"]
 
 
-STRICT = {"match": "a", "delivery-count-persistence": "strict"}
+STRICT: dict[str, object] = {"match": "a", "delivery-count-persistence": "strict"}
 
 
 @pytest.mark.parametrize("settings", [{"match": "a"}, STRICT])
@@ -576,3 +576,37 @@ def test_deliveries_that_await_the_journal_have_not_left_when_their_consumer_is_
     bench.broker.catch_up()
     assert (counted(bench), redelivered(bench)) == ({b"1": 0, b"2": 0}, set())
     assert counted(bench.restart()) == {b"1": 0, b"2": 0}
+
+
+def test_a_durable_message_comes_back_to_a_queue_that_is_not_without_a_record() -> None:
+    """After a restart nothing may speak of a queue that is gone."""
+    bench = Bench(DELAY)
+    for name, durable in (("kept", True), ("volatile", False)):
+        bench.declare(name, "a", routing_type=RoutingType.MULTICAST, durable=durable)
+    (message,) = bench.sent("a", b"1", routing_type=RoutingType.MULTICAST)
+    bench.nack(bench.take("a::volatile", RoutingType.MULTICAST), message)
+    assert (bench.places("volatile"), counted(bench, "volatile")) == ({b"1": "scheduled"}, {b"1": 1})
+    found = journal_records(bench.broker)
+    assert [each for each in found if isinstance(each, decode.Counts | decode.Scheduled)] == []
+    assert bench.restart().places("kept") == {b"1": "ready"}
+
+
+def test_a_return_records_only_the_messages_that_have_not_been_returned_before() -> None:
+    bench = Bench()
+    first = bench.sent("a", b"1")
+    bench.close(bench.take("a"), redelivery.INTERRUPTED)
+    second = bench.sent("a", b"2")
+    bench.close(bench.take("a"), redelivery.INTERRUPTED)
+    written = [each.ids for each in journal_records(bench.broker) if isinstance(each, decode.Counts)]
+    assert written == [tuple(message.id for message in run) for run in (first, second)]
+
+
+def test_a_message_that_a_queue_keeps_for_all_its_consumers_cannot_be_rejected() -> None:
+    bench = Bench({"match": "a", "default-non-destructive": True})
+    (message,) = bench.sent("a", b"1")
+    taker = bench.take("a")
+    bench.nack(taker, message, requeue=False)
+    assert (bench.bodies("a"), bench.queue("a").delivering) == ([b"1"], 0)
+    assert bench.bodies("DLQ") == []
+    assert bench.take("a").take() == [b"1"]
+    bench.check()

@@ -133,6 +133,26 @@ def test_a_queue_that_is_deleted_takes_along_what_its_link_had(again: bool) -> N
     bench.check()
 
 
+def test_what_is_released_says_that_it_has_been_delivered_before(bench: Bench) -> None:
+    (message,) = bench.sent("a", b"1")
+    bench.close(attach(bench), redelivery.LOST)
+    bench.broker.advance(LINK.ms)
+    queue = bench.queue("a")
+    assert (bench.take("a").take(), queue.delivery_count(message.id)) == ([b"1"], 0)
+    assert message.id in queue.states
+
+
+def test_what_leaves_after_a_restart_is_kept_beside_what_had_left_before(bench: Bench) -> None:
+    """No two messages have one number in the link's session."""
+    messages = bench.sent("a", b"1", b"2", b"3")
+    link = attach(bench, credit=3)
+    bench.ack(link, messages[1])
+    bench = bench.restart()
+    bench.sent("a", b"4", b"5")
+    assert attach(bench).take() == [b"1", b"3", b"4", b"5"]
+    assert kept(bench.restart()) == [b"1", b"3", b"4", b"5"]
+
+
 def test_a_transaction_that_outlives_its_link_goes_its_way(bench: Bench) -> None:
     (message,) = bench.sent("a", b"1")
     link = attach(bench)
