@@ -202,8 +202,8 @@ def test_the_steps_of_tasks_share_a_tick(bench: Bench) -> None:
 
 @pytest.fixture
 def small_steps(bench: Bench) -> None:
-    """Runs of two, and a budget of two runs a tick, three with what is kept for work begun earlier."""
-    bench.limit_ticks(8, least=8, together=2)
+    """Runs of two, and a budget of a few of them a tick."""
+    bench.limit_ticks(10, least=6, together=2)
 
 
 BODIES = [b"%d" % number for number in range(20)]
