@@ -110,6 +110,7 @@ class ReadSteps(Generic[Item]):
         for cost in work:
             yield cost
             if self._session.lost:
+                work.close()
                 return
         self.resume()
 

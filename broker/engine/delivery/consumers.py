@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from broker.engine.client_sessions.sessions import StoredSessions
@@ -19,11 +19,15 @@ from broker.engine.queues.consumer import Consumer, Sink
 from broker.engine.queues.paging.depage import RETRY_MS
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import NO_WAY_BACK, State
+from broker.engine.queues.steps import LongWork
 from broker.engine.routing import registry
 from store.record import DeadLetterReason
 
 #: Deliveries of a cumulative consumer that are settled at once: some milliseconds if they fail.
 PORTION_MAX: Final = 1_024
+
+#: What it costs at least to take such a portion from its consumer, in microseconds (`queues.steps`).
+PORTION_COST: Final = 1_000
 
 #: What it costs to remove an acknowledged message at the end of the tick, in microseconds (`queues.steps`).
 REMOVE_COST: Final = 2
@@ -131,9 +135,30 @@ class Consumers:
         else:
             self._remove_later(consumer, messages)
 
-    def portion(self, consumer: Consumer, id: int) -> int:
-        """The id to settle first on the way to `id`: a cumulative consumer may have more deliveries than fit a tick."""
-        return consumer.portion(id, PORTION_MAX)
+    def covers_many(self, consumer: Consumer, id: int) -> bool:
+        """Whether a cumulative acknowledgement of `id` covers more deliveries than may be settled at once."""
+        return consumer.portion(id, PORTION_MAX) != id
+
+    def settle_in_portions(
+        self, consumer: Consumer, id: int, settle: Callable[[int], None], *, returns: bool
+    ) -> LongWork:
+        """Settle a delivery, and all before it, by `settle`, which gets the last id of each portion.
+
+        `returns`: they return to their queue, which delivers nothing until all have: nothing younger passes in between.
+        Ends early if the consumer is closed.  Raises what `settle` raises.
+        """
+        queue, state = consumer.queue, self._state
+        queue.returning += returns
+        try:
+            while not consumer.closed:
+                portion = consumer.portion(id, PORTION_MAX)
+                settle(portion)
+                if portion == id:
+                    return
+                yield PORTION_COST
+        finally:
+            queue.returning -= returns
+            state.dirty[queue] = None
 
     def acknowledge_run(self, consumer: Consumer, ids: list[int]) -> None:
         """Settle deliveries as consumed, one after the other.  Raises UnknownDelivery."""

@@ -22,9 +22,6 @@ from protocols.stomp.frames import Acks, Frame
 ID_DIGITS_MAX: Final = 20
 MESSAGE_ID_BYTES_MAX: Final = 2 * ID_DIGITS_MAX + 1
 
-#: What a portion of a cumulative acknowledgement costs at least, in microseconds.
-PORTION_COST: Final = 1_000
-
 
 class Acknowledging:
     """The acknowledgements of one connection."""
@@ -55,9 +52,9 @@ class Acknowledging:
                 self._find({b"id": b"%b,%d" % (number, run[0])}, "ACK")  # raises the error
                 raise AssertionError("an acknowledgement is for a subscription that wants it, or refused")
             consumer, consumers = subscription.consumer, self._engine.consumers
-            if any([consumers.portion(consumer, id) != id for id in run]):
+            if any([consumers.covers_many(consumer, id) for id in run]):
                 acknowledge = partial(consumers.acknowledge, consumer)
-                long += [self._in_portions("ACK", {}, consumer, id, acknowledge) for id in run]
+                long += [self._in_portions("ACK", {}, consumer, id, acknowledge, returns=False) for id in run]
                 continue
             try:
                 consumers.acknowledge_run(consumer, run)
@@ -67,30 +64,38 @@ class Acknowledging:
             self._steps.work(_chained(long))
 
     def _settle(
-        self, command: str, headers: Headers, consumer: Consumer, id: int, settle: Callable[[int], None]
+        self,
+        command: str,
+        headers: Headers,
+        consumer: Consumer,
+        id: int,
+        settle: Callable[[int], None],
+        *,
+        returns: bool = False,
     ) -> None:
         """Settle a delivery, and those before it if its subscription is cumulative: many of them in portions.
 
-        Raises EngineError.
+        `returns`: they return to their queue.  Raises EngineError.
         """
-        if self._engine.consumers.portion(consumer, id) == id:
-            settle(id)
+        if self._engine.consumers.covers_many(consumer, id):
+            self._steps.work(self._in_portions(command, headers, consumer, id, settle, returns=returns))
         else:
-            self._steps.work(self._in_portions(command, headers, consumer, id, settle))
+            settle(id)
 
     def _in_portions(
-        self, command: str, headers: Headers, consumer: Consumer, id: int, settle: Callable[[int], None]
+        self,
+        command: str,
+        headers: Headers,
+        consumer: Consumer,
+        id: int,
+        settle: Callable[[int], None],
+        *,
+        returns: bool,
     ) -> LongWork:
-        while not consumer.closed:
-            portion = self._engine.consumers.portion(consumer, id)
-            try:
-                settle(portion)
-            except EngineError as refusal:
-                self._port.fail_with(refused(command, refusal, headers))
-                return
-            if portion == id:
-                return
-            yield PORTION_COST
+        try:
+            yield from self._engine.consumers.settle_in_portions(consumer, id, settle, returns=returns)
+        except EngineError as refusal:
+            self._port.fail_with(refused(command, refusal, headers))
 
     def _find(self, headers: Headers, command: str) -> tuple[Subscription | Browser, int]:
         """Return the subscription and message of an ACK or NACK: `id` in 1.2, else `message-id`.  Raises StompError."""
@@ -133,7 +138,8 @@ class Acknowledging:
             return
         consumer, consumers, how = subscription.consumer, self._engine.consumers, redelivery.rejected(text)
         if requeue:
-            self._settle("NACK", headers, consumer, id, lambda each: consumers.give_back(consumer, each, how, tx))
+            back, returns = partial(consumers.give_back, consumer, how=how, tx=tx), tx is None
+            self._settle("NACK", headers, consumer, id, back, returns=returns)
         else:
             self._settle("NACK", headers, consumer, id, lambda each: consumers.reject(consumer, each, text=text, tx=tx))
 
