@@ -6,6 +6,8 @@ import pytest
 
 from broker.engine.delivery import redelivery
 from broker.engine.model.message import RoutingType
+from broker.engine.queues.address import Address, Targets
+from broker.engine.queues.steps import BUDGET_MIN
 from broker.engine.routing import destinations, registry
 from broker.engine.routing.reaper import LOOKED_AT_MAX, scan
 from tests.broker.engine.engine_harness import Bench, Taker
@@ -142,6 +144,31 @@ def test_a_scan_takes_as_many_ticks_as_it_needs(bench: Bench) -> None:
     for _ in scan(bench.engine._state):
         steps += 1
     assert steps == 3
+
+
+def test_a_scan_ends_its_tick_once_the_budget_is_used_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What patterns match an address of 128 words may take milliseconds to find out."""
+    for n in range(40):
+        registry.create_address(bench.enter()._state, f"t.{n}", {RoutingType.MULTICAST}, auto_created=True)
+    bench.run()
+    state, asked = bench.engine._state, list[int]()
+    match = state.bindings.targets
+
+    def slow(address: Address) -> Targets:
+        asked.append(state.steps.left)
+        state.steps.spend(BUDGET_MIN // 4)
+        return match(address)
+
+    monkeypatch.setattr(type(state.bindings), "targets", lambda _, address: slow(address))
+    ticks = 0
+    state.steps.ensure(BUDGET_MIN)
+    for _ in scan(state):
+        ticks += 1
+        state.steps.refill()
+        state.steps.spend(state.steps.left - BUDGET_MIN)
+    assert len(asked) >= 40
+    assert min(asked) > 0
+    assert ticks >= 5
 
 
 def test_the_delay_of_an_address() -> None:
