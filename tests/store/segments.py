@@ -35,5 +35,10 @@ def made(*entries: list[bytes], number: int = 1, first: int = 0) -> bytes:
 
 def newer(data: bytes) -> bytes:
     """A segment as software of the next format would write its header."""
-    head = data[:8] + struct.pack("<H", FORMAT_VERSION + 1) + data[10:60]
+    return of_version(data, FORMAT_VERSION + 1)
+
+
+def of_version(data: bytes, version: int) -> bytes:
+    """A segment whose header has this version of the format."""
+    head = data[:8] + struct.pack("<H", version) + data[10:60]
     return head + struct.pack("<I", crc32c(head)) + data[64:]

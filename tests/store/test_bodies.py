@@ -93,7 +93,7 @@ def desk() -> Desk:
 
 def test_names() -> None:
     assert body_id(body_name(7)) == 7
-    assert [body_id(name) for name in ("7.body", "lock", "0" * 19 + "x.body", "0" * 20)] == [0, 0, 0, 0]
+    assert [body_id(name) for name in ("7.body", "lock", "0" * 19 + "x.body", "1" * 20)] == [0, 0, 0, 0]
 
 
 def test_a_reference_comes_back() -> None:
@@ -156,6 +156,17 @@ def test_an_aborted_upload_leaves_nothing(desk: Desk) -> None:
     desk.bodies.abort(upload)
     desk.work()
     assert (desk.there, desk.changes, desk.bodies.nbytes) == ([], 1, 0)
+
+
+def test_an_aborted_upload_has_no_file_open() -> None:
+    """The next ones find a descriptor."""
+    desk = Desk(open_max=1)
+    for _ in range(3):
+        upload = desk.begin(b"one")
+        desk.bodies.abort(upload)
+        desk.work()
+    desk.begin(b"two")
+    assert (len(desk.there), len(desk.disk._open)) == (1, 1)
 
 
 def test_an_upload_that_is_aborted_when_it_is_as_good_as_whole(desk: Desk) -> None:

@@ -12,13 +12,13 @@ from store import inspect, record, segment
 from store.errors import Corrupt, LogFailed, NewerFormat
 from store.journal import Journal
 from store.log import FileLog, LogSettings
-from store.recovery import Recovery, State
+from store.recovery import Recovery, State, ends_closed
 from store.repair import plan as repair
 from store.segment import segment_name, segment_number
 from store.segment_directory import open_segment
 from store.writer import InlineWriter
 from tests.store.desk import Desk
-from tests.store.segments import header, newer, packed
+from tests.store.segments import header, made, newer, of_version, packed
 from tests.store.workload import BROKER_ID, DECOYS, DIRECTORY, EPOCH, LIMITS, Station
 from tests.support.sim_files import Fault, SimFiles
 
@@ -285,6 +285,24 @@ def test_what_a_newer_version_wrote_is_not_damaged() -> None:
         with pytest.raises(NewerFormat, match="a newer version wrote it; nothing is damaged: start that") as raised:
             records(files)
         assert "repair" not in str(raised.value)
+
+
+def test_a_format_that_nobody_has_ever_written_is_damage() -> None:
+    files = SimFiles()
+    files.put(f"{DIRECTORY}/{segment_name(1)}", of_version(one_entry(0, 0, OPENED), 0))
+    with pytest.raises(Corrupt, match="format version 0, this software reads up to") as raised:
+        records(files)
+    assert not isinstance(raised.value, NewerFormat)
+
+
+@pytest.mark.parametrize(
+    ("last", "closed"),
+    [([record.closed()], True), ([OPENED, record.closed()], True), ([record.closed(), OPENED], False)],
+)
+def test_a_segment_is_closed_by_the_last_record_of_its_last_entry(last: list[bytes], closed: bool) -> None:
+    data = made([OPENED], last)
+    entries = segment.scan(data, segment.decode_header(data)).entries
+    assert ends_closed(data, entries[-1]) is closed
 
 
 def test_a_segment_under_another_number(rolled: SimFiles) -> None:

@@ -27,7 +27,15 @@ def put(files: SimFiles, name: str, data: bytes = b"") -> None:
 
 
 def test_the_listing_has_segments_alone_in_their_order(files: SimFiles) -> None:
-    for name in (segment_name(12), segment_name(3), "0000000013.spare", "0000000000.journal", "x.journal", "lock"):
+    for name in (
+        segment_name(12),
+        segment_name(3),
+        "0000000013.spare",
+        "0000000000.journal",
+        "x.journal",
+        "lock",
+        "4.journal",
+    ):
         put(files, name)
     assert SegmentDirectory(files, HOME).segments() == [3, 12]
 
