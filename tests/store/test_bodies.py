@@ -166,7 +166,7 @@ def test_an_aborted_upload_has_no_file_open() -> None:
         desk.bodies.abort(upload)
         desk.work()
     desk.begin(b"two")
-    assert (len(desk.there), len(desk.disk._open)) == (1, 1)
+    assert (len(desk.there), len(desk.disk._open), len(desk.disk._unfinished)) == (1, 1, 1)
 
 
 def test_an_upload_that_is_aborted_when_it_is_as_good_as_whole(desk: Desk) -> None:
