@@ -7,6 +7,9 @@ from typing import Final, Protocol
 #: Sent to clients when another broker of the pair has taken over the journal.
 MOVED: Final = "another broker has taken over: connect to that one"
 
+#: Ends the connection of a client for whose unfinished messages there is no memory.
+PARTIAL_FULL: Final = "The broker has no memory for {} bytes of messages that have not come whole."
+
 
 class Session(Protocol):
     """One connection's protocol state.  Times are in milliseconds; all calls happen within a tick."""

@@ -102,6 +102,11 @@ class MqttConnection:
         if self.error is None and self._view.state is not State.DISCONNECTED:
             self._reader.add(data)
 
+    @property
+    def partial_bytes(self) -> int:
+        """Bytes received and not returned by `events` yet, such as those of an incomplete packet."""
+        return len(self._reader)
+
     def receive_eof(self) -> None:
         """The peer will send no more: an incomplete packet is an error, after `events` has returned the others."""
         self._reader.ended = True

@@ -109,6 +109,11 @@ class StompConnection:
         if len(self._pending) >= self._wanted or any(mark in data for mark in self._marks):
             self._ready = True
 
+    @property
+    def partial_bytes(self) -> int:
+        """Bytes received and not returned by `events` yet, such as those of an incomplete frame."""
+        return len(self._buffer) - self._at + len(self._pending)
+
     def receive_eof(self) -> None:
         """The peer will send no more: an incomplete frame is an error, once `events` has returned the complete ones."""
         self._ended = True

@@ -1,5 +1,7 @@
 """What connections hold in memory of messages that have not come whole, and that are too small for a file.
 
+With STOMP and MQTT, whose messages come in one frame, these are frames whose end has not come.
+
 It is charged to the broker's memory.  All together may hold a part of that; beyond it a connection that holds more than
 its share must end, as no other way is left to it: what is missing would need more memory.
 """

@@ -19,7 +19,7 @@ from broker.sessions.amqp.outgoing import OutgoingLink
 from broker.sessions.amqp.terms import AmqpOptions
 from broker.sessions.login import Peer
 from broker.sessions.read_steps import ASKED_AFTER, ReadSteps
-from broker.sessions.session import MOVED
+from broker.sessions.session import MOVED, PARTIAL_FULL
 from broker.sessions.tick import Tick, Transport
 from protocols.amqp.connection import AmqpConnection
 from protocols.amqp.errors import (
@@ -154,8 +154,7 @@ class AmqpEndpoint(LinkOwner):
         self._partial_bytes = nbytes = self.codec.partial_bytes
         if self.engine.partial.hold(self, nbytes):
             return None
-        text = f"The broker has no memory for {nbytes} bytes of messages that have not come whole."
-        return connection_error(RESOURCE_LIMIT_EXCEEDED, text)
+        return connection_error(RESOURCE_LIMIT_EXCEEDED, PARTIAL_FULL.format(nbytes))
 
     def _divided(self, events: list[Event]) -> list[Event]:
         """Divide dispositions of many deliveries, and transfers of messages that filters make costly."""

@@ -26,6 +26,7 @@ from broker.sessions.mqtt.port import Port, Publishing
 from broker.sessions.mqtt.publish import NotTaken
 from broker.sessions.mqtt.receive import Receiver
 from broker.sessions.read_steps import ReadSteps
+from broker.sessions.session import PARTIAL_FULL
 from broker.sessions.tick import Transport
 from protocols.mqtt.codes import PacketType, ReasonCode
 from protocols.mqtt.connection import MqttConnection
@@ -66,6 +67,7 @@ class MqttEndpoint(Port):
         "_common",
         "_ended",
         "_ending",
+        "_partial_bytes",
         "_rest",
         "_steps",
         "_traffic",
@@ -88,6 +90,7 @@ class MqttEndpoint(Port):
         self._common = common
         self._traffic = common.sessions.traffic
         self._ended = False  # the peer has closed its side
+        self._partial_bytes = 0  # held of packets that have not come whole, as charged
         self._ending = False  # it fails once all owed answers are sent
         self._steps: ReadSteps[Packet] = ReadSteps(self, self.process)
         self._rest: Publish | Ack | None = None  # what is still to be handled of the present run
@@ -109,6 +112,11 @@ class MqttEndpoint(Port):
             self._traffic.bytes_received += len(data)
             self.codec.receive_data(data)
             self.process()
+            nbytes = self.codec.partial_bytes
+            if nbytes != self._partial_bytes and not self.lost:
+                self._partial_bytes = nbytes
+                if not self.engine.partial.hold(self, nbytes):
+                    self.fail_with(MqttError(ReasonCode.QUOTA_EXCEEDED, PARTIAL_FULL.format(nbytes)))
 
     def receive_eof(self) -> None:
         if not self.lost:
@@ -271,6 +279,8 @@ class MqttEndpoint(Port):
         if self.lost:
             return
         self.lost = True
+        if self._partial_bytes:
+            self.engine.partial.hold(self, 0)
         if self.receiver is not None:
             self.receiver.abandon()
         if self.codec.streaming:

@@ -19,7 +19,7 @@ from broker.sessions.confirmations import Confirmations
 from broker.sessions.login import Gate, Peer
 from broker.sessions.read_steps import ASKED_AFTER, ReadSteps
 from broker.sessions.reading import LOGIN
-from broker.sessions.session import MOVED
+from broker.sessions.session import MOVED, PARTIAL_FULL
 from broker.sessions.stomp import connect as stomp_connect
 from broker.sessions.stomp.acknowledge import Acknowledging
 from broker.sessions.stomp.connect import login_refused, report_error
@@ -77,6 +77,7 @@ class StompSession(Port):
         #: Each with the number of SENDs before it; the last one may be an ERROR.
         self._receipts: Confirmations[tuple[int, bytes | StompError]] = Confirmations(engine, self._confirm)
         self._ended = False  # the peer has closed its side
+        self._partial_bytes = 0  # held of frames that have not come whole, as charged
         self._gone = False  # the connection is lost, and what came before is still to be handled
         self._leaving = False  # after DISCONNECT: close once its receipt is sent
         self._committing = False  # COMMIT is not done yet
@@ -109,6 +110,11 @@ class StompSession(Port):
             return
         self.codec.receive_data(data)
         self.process()
+        nbytes = self.codec.partial_bytes
+        if nbytes != self._partial_bytes and not self.lost:
+            self._partial_bytes = nbytes
+            if not self.engine.partial.hold(self, nbytes):
+                self.fail_with(StompError("memory full", PARTIAL_FULL.format(nbytes)))
 
     def receive_eof(self) -> None:
         """The peer has closed its side: process the complete frames.
@@ -296,6 +302,8 @@ class StompSession(Port):
         if self.lost:
             return
         self.lost = True
+        if self._partial_bytes:
+            self.engine.partial.hold(self, 0)
         self.engine.connections.closed(self.id)
         self.sends.abandon()
         self.large.abandon()
