@@ -196,6 +196,8 @@ class LimitsSection(Section):
     """Connections at once from one address (IPv6: its first 64 bits); -1: only the other limits."""
     subscriptions_per_connection_max: Count = 1_000
     """Subscriptions of one connection: each costs memory, and on multicast addresses a queue."""
+    selector_terms_per_connection_max: Count = 16_384
+    """Operators, names and constants of one connection's different selectors: 16 for each of a thousand, 5 MiB."""
     transactions_per_connection_max: Count = 100
     """Open transactions of one connection: clients use one, connection pools several."""
     transaction_bytes_max: Annotated[Bytes, Field(ge=1024)] = 8 << 20

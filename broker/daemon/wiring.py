@@ -98,6 +98,7 @@ def configured_limits(config: Config, memory_bytes: int) -> Limits:
         expiry_scan_period=config.broker.message_expiry_scan_period,
         reaper_period=config.broker.address_queue_scan_period,
         transaction_timeout=config.broker.transaction_timeout,
+        selector_terms_max=config.limits.selector_terms_per_connection_max,
         transaction_bytes_max=config.limits.transaction_bytes_max,
         open_transactions_bytes_max=config.limits.open_transactions_bytes_max,
         compact_min_files=config.journal.compact_min_files,

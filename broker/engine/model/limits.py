@@ -21,6 +21,7 @@ class Limits:
     expiry_scan_period: int = 30000
     reaper_period: int = 30000
     transaction_timeout: int = 300000
+    selector_terms_max: int = 16_384
     transaction_bytes_max: int = 8 << 20
     open_transactions_bytes_max: int = 32 << 20
     compact_min_files: int = 10

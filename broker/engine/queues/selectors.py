@@ -6,22 +6,20 @@ matched with those of all subscribers.  What consumers of a connection have in c
 
 from __future__ import annotations
 
-from typing import Final
-
 from broker.engine.filter import Filter
 from broker.engine.model.errors import TooManySelectors
 from broker.engine.queues.consumer import Consumer
 
-#: Operators, names and constants of all different selectors of a connection: 16 for each of a thousand, which take
-#: 5 MiB, and some 10 ms if a message is matched with all of them.
-NODES_MAX: Final = 16_384
-
 
 class Selectors:
-    """The selectors of each connection.  `most`: operators, names and constants of all different ones together."""
+    """The selectors of each connection.
 
-    def __init__(self) -> None:
-        self.most = NODES_MAX
+    `most`: operators, names and constants of all different ones together (`limits.selector-terms-per-connection-max`).
+    A message that is matched with as many as are allowed by default takes some 10 ms.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
         self._by_connection: dict[object, dict[Filter, set[Consumer]]] = {}
 
     def __len__(self) -> int:
@@ -37,7 +35,7 @@ class Selectors:
         if nodes > self.most:
             raise TooManySelectors(
                 f"the selectors of this connection would have {nodes} operators, names and constants, of at most "
-                f"{self.most}: use shorter ones, or another connection"
+                f"{self.most} (limits.selector-terms-per-connection-max): use shorter ones, or another connection"
             )
 
     def add(self, consumer: Consumer) -> None:

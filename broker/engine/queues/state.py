@@ -177,7 +177,7 @@ class State:
     #: Names of queues whose messages wait to be sent to another broker, and still belong to their original address.
     transmission: AbstractSet[str] = frozenset()
     quotas: QueueQuotas = field(default_factory=QueueQuotas)
-    selectors: Selectors = field(default_factory=Selectors)
+    selectors: Selectors = field(init=False)
     watchers: list[Watcher] = field(default_factory=list)
     #: The senders attached to each address, to be notified when it is deleted.
     senders: dict[Address, dict[AttachedSender, None]] = field(default_factory=dict)
@@ -239,6 +239,7 @@ class State:
 
     def __post_init__(self, cpu: Callable[[int], int]) -> None:
         self.steps = Steps(cpu)
+        self.selectors = Selectors(self.limits.selector_terms_max)
         self.ledger = Ledger(self.journal)
         self.stored = MessageReader(self.formats, self.journal.bodies)
         self.syntax = self.settings_table.syntax

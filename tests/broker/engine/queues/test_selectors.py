@@ -7,8 +7,8 @@ import pytest
 from broker.engine.delivery import redelivery
 from broker.engine.filter.limits import NODES_MAX as ONE_MAX
 from broker.engine.model.errors import TooManySelectors
+from broker.engine.model.limits import Limits
 from broker.engine.model.message import RoutingType
-from broker.engine.queues.selectors import NODES_MAX
 from protocols.amqp.types import Described, Symbol
 from tests.broker.engine.engine_harness import Bench, Taker
 from tests.simulation.world import small
@@ -30,14 +30,15 @@ def wide(n: int) -> str:
 
 
 WIDE_NODES = ONE_MAX // 3 * 3 + 1
-FIT = NODES_MAX // WIDE_NODES
+TERMS_MAX = Limits().selector_terms_max
+FIT = TERMS_MAX // WIDE_NODES
 
 
 @pytest.mark.parametrize("destination", ["q", "t"])
 def test_those_of_a_connection_are_bounded_together(bench: Bench, destination: str) -> None:
     routing_type = RoutingType.ANYCAST if destination == "q" else RoutingType.MULTICAST
     takers = [bench.attach(Connected("one"), destination, routing_type, selector=wide(n)) for n in range(FIT)]
-    with pytest.raises(TooManySelectors, match=f"of at most {NODES_MAX}"):
+    with pytest.raises(TooManySelectors, match=f"of at most {TERMS_MAX}"):
         bench.attach(Connected("one"), destination, routing_type, selector=wide(FIT))
     same = bench.attach(Connected("one"), destination, routing_type, selector=wide(0))
     other = bench.attach(Connected("other"), destination, routing_type, selector=wide(FIT))
@@ -54,6 +55,19 @@ def test_those_of_a_connection_are_bounded_together(bench: Bench, destination: s
             bench.close(taker, redelivery.CLOSED)
     bench.close(other, redelivery.CLOSED)
     assert not len(bench.engine._state.selectors)
+
+
+def test_the_setting_is_the_most_that_a_connection_may_have() -> None:
+    limits = small().limits.model_copy(update={"selector_terms_per_connection_max": 6})
+    client = SimBroker(small(limits=limits)).connect()
+    client.subscribe("/topic/a", id="1", selector="a = 1")
+    client.subscribe("/topic/a", id="2", selector="b = 1")
+    assert not client.take("ERROR"), "as much as is allowed"
+    client.subscribe("/topic/a", id="3", selector="b = 1")
+    assert not client.take("ERROR"), "the same selector counts once"
+    client.subscribe("/topic/a", id="4", selector="c = 1")
+    (error,) = client.take("ERROR")
+    assert "limits.selector-terms-per-connection-max" in str(error)
 
 
 def test_stomp_clients_are_told() -> None:
