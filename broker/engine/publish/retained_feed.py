@@ -25,7 +25,7 @@ from broker.engine.routing import destinations
 #: microseconds.
 SENT_COST: Final = 100
 LOOKED_COST: Final = 200
-SEARCHED_COST: Final = 20
+SEARCHED_COST: Final = 5
 
 #: Makes the head of a subscription's copy of a retained message, and says whether the copy is durable.
 CopyHead = Callable[[bytes], tuple[bytes, bool]]

@@ -82,6 +82,11 @@ class ClientSession:
     other: OtherEnd | None = None
     ended: bool = False
 
+    @property
+    def idle(self) -> bool:
+        """Whether it holds nothing that its client would miss, except its will, which is published as it ends."""
+        return not (self.subscriptions or self.incoming or self.in_flight.outgoing or self.other)
+
     def definition(self) -> dict[str, object]:
         """Return what is stored of it, apart from its subscriptions and messages in flight."""
         will = None if self.will is None else wills.to_json(self.will)
@@ -103,6 +108,7 @@ class MqttSessions:
         self.syntax = AddressSyntax(characters.delimiter, characters.any_words, characters.single_word)
         self.heads = Heads(self.syntax)
         self._sessions: dict[str, ClientSession] = {}
+        self._idle: dict[ClientSession, None] = {}  # that hold nothing, while their clients are away; oldest first
         self.traffic = Traffic()
         figures = BrokerFigures(
             engine, self.syntax, self.traffic, version, self.__len__, self._subscriptions, sys_interval
@@ -134,6 +140,9 @@ class MqttSessions:
 
         Ends the session's former connection, if it has one [MQTT-3.1.4-3].  Raises Denied for the session of another
         user, AlreadyInUse for one whose connection may not be ended, DiskFull, TooMany.
+
+        If there are too many, the oldest session that holds nothing ends, while its client is away.  Else a user who
+        may do nothing could use them all up, for ever.
         """
         session = self._sessions.get(client.id)
         if session is not None:
@@ -152,7 +161,9 @@ class MqttSessions:
             self.end(session)
             session = None
         if session is None and len(self) >= options.sessions_max:
-            raise TooMany(f"there are {len(self)} sessions: the limit is reached")
+            if not self._idle:
+                raise TooMany(f"there are {len(self)} sessions: the limit is reached")
+            self.end(next(iter(self._idle)))
         present = session is not None
         if session is None:
             session = self._begin(client)
@@ -162,6 +173,7 @@ class MqttSessions:
             session.client.renew(client)
         self.engine.session_expiry.stop(client)  # this cancels the delayed will, too [MQTT-3.1.3-9]
         session.owner, session.will = owner, will
+        self._idle.pop(session, None)
         try:
             self.note(session)
             session.subscriptions.return_all()
@@ -246,6 +258,8 @@ class MqttSessions:
         self._await_return(session)
 
     def _await_return(self, session: ClientSession) -> None:
+        if session.idle:
+            self._idle[session] = None
         expired, will_due = partial(self._expire, session), partial(self._send_will, session)
         self.engine.session_expiry.begin(session.client, expired, wills.delay_of(session.will), will_due)
 
@@ -277,6 +291,7 @@ class MqttSessions:
         if session.ended:
             return
         session.ended = True
+        self._idle.pop(session, None)
         self.engine.session_expiry.stop(session.client)
         self._publish_will(session)
         session.in_flight.stored = None  # its packet identifiers end with its record

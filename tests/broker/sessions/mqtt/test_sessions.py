@@ -284,13 +284,42 @@ def test_a_session_has_as_many_subscriptions_as_it_may() -> None:
 def test_there_are_as_many_sessions_as_there_may_be() -> None:
     shipped = configured()
     sim = SimWorld(configured(limits=shipped.limits.model_copy(update={"sessions_max": 2})))
-    sim.connect("a", expiry=100).drop()
+    sim.subscriber("a", "t", expiry=100).drop()
     sim.connect("b").drop()
     sim.connect("b")
     for version, code in ((V5, 0x97), (V311, 3)):
         refused = sim.attempt(greeting("c", version=version))
         assert refused.code == code
     assert sim.connect("a", clean=False, expiry=100).present
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_sessions_that_hold_nothing_make_room_for_others(restarted: bool) -> None:
+    """A user who may do nothing could use up all sessions, for ever."""
+    shipped = configured()
+    sim = SimWorld(configured(limits=shipped.limits.model_copy(update={"sessions_max": 5})))
+    sim.subscriber("kept", "t", qos=1, expiry=FOR_EVER).drop()
+    unfinished = sim.connect("unfinished", expiry=FOR_EVER, auto=False)
+    unfinished.publish("t", b"m", qos=2)
+    unfinished.drop()
+    sim.connect("here", expiry=FOR_EVER)
+    for n in range(2):
+        sim.connect(f"idle{n}", expiry=FOR_EVER).drop()
+    if restarted:
+        sim.restart()
+        sim.connect("here", clean=False, expiry=FOR_EVER)
+    sim.connect("idle0", clean=False, expiry=FOR_EVER).drop()  # it is younger than the other one now
+    assert len(sim.broker.accepting.mqtt_sessions) == 5
+    sim.connect("new").subscribe("t")
+    there = [
+        name
+        for name in ("kept", "unfinished", "here", "idle0", "idle1", "new")
+        if sim.broker.accepting.mqtt_sessions.get(name)
+    ]
+    assert there == ["kept", "unfinished", "here", "idle0", "new"]
+    sim.connect("newer")
+    assert not sim.broker.accepting.mqtt_sessions.get("idle0")
+    assert sim.attempt(greeting("last")).code == 0x97
 
 
 # -- coming back -------------------------------------------------------------------------------------------------------
