@@ -95,6 +95,16 @@ def test_files_in_order_are_ok(site: Site) -> None:
     assert not (site.directory / "data").exists()
 
 
+@pytest.mark.parametrize("name", ["users.toml", "jwks.json", "server.pem", "server.key", "ca.pem", "revoked.pem"])
+def test_each_file_that_the_start_reads_is_read_again_when_it_changes(site: Site, name: str) -> None:
+    config = load(site.file)
+    before = prepare(config, known=False).stamp
+    assert prepare(config, known=False).stamp == before
+    path = site.path(name)
+    os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
+    assert prepare(config, known=False).stamp != before
+
+
 def replaced(name: str, content: bytes) -> Callable[[Site], None]:
     return lambda site: (site.path(name).write_bytes(content), None)[1]
 

@@ -45,6 +45,14 @@ def test_a_shared_one_is_shared_and_goes_with_the_last(bench: Bench, kind: str) 
     assert not takers[1].consumer.queue.deleted
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_one_that_wants_to_be_the_only_consumer_shares_with_nobody(bench: Bench, first: bool) -> None:
+    """Whether it comes first or second."""
+    subscribed(bench, name="s", durable=True, exclusive=first)
+    with pytest.raises(AlreadyInUse, match="only consumer"):
+        subscribed(bench, name="s", durable=True, exclusive=not first)
+
+
 def test_an_exclusive_one_takes_one_consumer(bench: Bench) -> None:
     first = subscribed(bench, name="s", durable=True, exclusive=True)
     with pytest.raises(AlreadyInUse, match="has its only consumer"):
