@@ -353,13 +353,13 @@ def _checked(state: State, transaction: Transaction, undo: list[Callable[[], Non
     for send in transaction.sends:
         with _creating(state, undo):
             _find_again(state, send)
-        extras = send.address.extras
+        extras = state.diverts.extras(send.address)
         with state.room.without(transaction.held, chain((send.address.name,), extras.reach if extras else ())):
             sending.check(state, send.address)
         sending.check_new(state, send, seen)
         sending.check_routed(state, send, send.messages)
         if send.messages[0].header.durable:
-            need += sending.needed(send.address, send.messages)
+            need += sending.needed(state, send.address, send.messages)
         spent += _CHECK_COST + len(send.messages) // 8
         if spent >= _STEP_COST:
             yield spent

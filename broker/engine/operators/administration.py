@@ -191,6 +191,10 @@ class Administration:
         names.check_public(name, self._state.syntax)
         registry.remove_divert(self._state, name)
 
+    def diverts_of(self, address: Address) -> list[Divert]:
+        """Return the diverts that watch an address, by name."""
+        return self._state.diverts.of(address.name)
+
     def lacking_queues(self, divert: Divert) -> list[str]:
         """Return the forwarding addresses of a divert on which no queue would get a copy."""
         return [name for name in divert.forwarding if not self._has_queue(name)]

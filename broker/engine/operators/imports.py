@@ -34,7 +34,6 @@ class Imports:
             raise ValueError(f"queue {name} is on address {address}, which no line before defines")
         queue = registry.restore_queue(state, journal.allocate_ids(1), definition)
         journal.define(queue.id, queue_record(queue))
-        registry.refresh(state)
 
     def divert(self, definition: dict[str, object]) -> None:
         """Create a divert.  Raises ValueError, EngineError."""

@@ -95,7 +95,7 @@ class Producers:
         state = self._state
         sending.check(state, send.address)
         sending.check_routed(state, send, send.messages)
-        need = more + (sending.needed(send.address, send.messages) if send.header.durable else 0)
+        need = more + (sending.needed(state, send.address, send.messages) if send.header.durable else 0)
         arrival.reserve_bytes(state, need, essential=essential)
         state.atomic = True
         try:
@@ -286,7 +286,8 @@ def _follow(state: State, arrived: Sequence[Message], sends: Sequence[Send]) -> 
     reached: dict[Queue, Send] = {}
     places: dict[Message, int] = {}
     for send in sends:
-        if send.address.extras is not None and send.address.extras.reach:
+        extras = state.diverts.extras(send.address)
+        if extras is not None and extras.reach:
             return False  # diverts lead to others
         for queue in chain(*state.candidates(send.address, send.queue, send.routing_type)):
             before = reached.get(queue)
@@ -312,7 +313,7 @@ def _may_be_refused(state: State, sends: Sequence[Send]) -> bool:
             if state.room.admit(send.address, len(send.messages) - 1, size_of(send.messages) - last) in _NO_MORE:
                 return True
             if send.messages[0].header.durable:
-                need += sending.needed(send.address, send.messages)
+                need += sending.needed(state, send.address, send.messages)
         if need:
             arrival.reserve_bytes(state, need, essential=False)
     except (AddressFull, DiskFull, NoQueue):
@@ -323,7 +324,7 @@ def _may_be_refused(state: State, sends: Sequence[Send]) -> bool:
 def _may_refuse(state: State, send: Send) -> bool:
     if not _find(state, send):
         return True
-    if state.room.may_refuse(send.address) or send.address.extras is not None:
+    if state.room.may_refuse(send.address) or state.diverts.extras(send.address) is not None:
         return True
     anycast, multicast = state.candidates(send.address, send.queue, send.routing_type)
     return send.needs_queue and not any([queue.accepts_all for queue in anycast + multicast])
@@ -350,7 +351,7 @@ def _publish_part(
     """Publish messages of one send in order, as many at once as possible; the producer may have to wait after it."""
     room, address = state.room, send.address
     left, at = messages, 0
-    full = address.extras is not None  # or another one, to which diverts lead
+    full = state.diverts.extras(address) is not None  # or another one, to which diverts lead
     while at < len(left):
         run, admission = left[at:] if at else left, _OK
         nbytes = size_of(run)
@@ -384,8 +385,9 @@ def wait_for_room(state: State, address: Address, producer: Producer, held: Unco
     `held`: what the transaction holds in which it sends.
     """
     blocked = state.room.wait(address, producer, held)
-    if address.extras is not None:
-        for name in address.extras.reach:
+    extras = state.diverts.extras(address)
+    if extras is not None:
+        for name in extras.reach:
             forward = state.addresses.get(name)
             if forward is not None and state.room.wait(forward, producer, held):
                 blocked = True
@@ -400,7 +402,7 @@ def publish_run(state: State, send: Send, messages: list[Message], admission: Ad
     Raises AddressFull, DiskFull, NoQueue.
     """
     address = send.address
-    if address.extras is None and send.link_ids is None and not duplicates.may_have_ids(messages):
+    if state.diverts.extras(address) is None and send.link_ids is None and not duplicates.may_have_ids(messages):
         targets = state.candidates(address, send.queue, send.routing_type)
         needs_queue = send.needs_queue
         if state.held is not None and not state.atomic and _may_overtake(state, messages[0].header, targets):

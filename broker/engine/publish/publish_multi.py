@@ -70,7 +70,11 @@ def _room_needed(state: State, messages: Sequence[Message], sends: Sequence[Send
     charges: dict[Address, tuple[int, int]] = {}
     for send in sends:
         address, run = send.address, send.messages
-        if address.extras is not None or isinstance(run[0].body, LargeBody) or run[0].header.attempts != NEW:
+        if (
+            isinstance(run[0].body, LargeBody)
+            or run[0].header.attempts != NEW
+            or state.diverts.extras(address) is not None
+        ):
             return None
         nbytes = size_of(run)
         total += nbytes

@@ -71,7 +71,7 @@ def _publish_fresh(
     _check_forwards(state, send.address)
     check_routed(state, send, messages)
     if messages[0].header.durable:
-        arrival.reserve_bytes(state, needed(send.address, messages), essential=False)
+        arrival.reserve_bytes(state, needed(state, send.address, messages), essential=False)
     state.atomic = True
     try:
         return _perform(state, send, messages, ids, admission)
@@ -86,8 +86,9 @@ def check(state: State, address: Address) -> None:
 
 
 def _check_forwards(state: State, address: Address) -> None:
-    if address.extras is not None:
-        for name in address.extras.reach:
+    extras = state.diverts.extras(address)
+    if extras is not None:
+        for name in extras.reach:
             forward = state.addresses.get(name)
             if forward is not None:
                 state.room.check(forward, sent_to=address)
@@ -105,7 +106,7 @@ def check_routed(state: State, send: Send, messages: list[Message]) -> None:
     queues = targets[0] + targets[1]
     if any([each.accepts_all for each in queues]):
         return
-    extras = address.extras
+    extras = state.diverts.extras(address)
     left = [message for message in messages if not any([each.accepts(message) for each in queues])]
     if extras is not None and extras.exclusive and send.queue is None:
         left = [message for message in left if not _diverted(state, message, extras)]
@@ -125,12 +126,13 @@ def _diverted(state: State, message: Message, extras: AddressExtras) -> bool:
     return False
 
 
-def needed(address: Address, messages: list[Message]) -> int:
+def needed(state: State, address: Address, messages: list[Message]) -> int:
     """The most bytes of journal that these messages and their copies may need."""
     size = size_of(messages)
-    if address.extras is None:
+    extras = state.diverts.extras(address)
+    if extras is None:
         return size
-    return size + address.extras.copies * (size + move.COPY_OVERHEAD_BYTES * len(messages))
+    return size + extras.copies * (size + move.COPY_OVERHEAD_BYTES * len(messages))
 
 
 def check_new(state: State, send: Send, seen: set[tuple[int, bytes]]) -> None:
@@ -153,7 +155,7 @@ def _perform(
     state: State, send: Send, messages: list[Message], ids: list[tuple[Message, bytes]], admission: Admission
 ) -> int:
     """Do everything that the address does with messages, within one entry; returns how many reached a queue."""
-    address, extras = send.address, send.address.extras
+    address, extras = send.address, state.diverts.extras(send.address)
     if extras is None or send.queue is not None:
         targets = state.candidates(address, send.queue, send.routing_type)
         unrouted: list[Message] | None = [] if extras is not None and extras.no_route else None
@@ -273,9 +275,10 @@ def _leads(state: State, copies: list[Forward], passed: frozenset[str]) -> bool:
         anycast, multicast = arrival.takers(copy.header, state.candidates(forward, None, wanted))
         if any(queue.accepts(copy) for queue in anycast + multicast):
             return True
-        if forward.extras is None:
+        extras = state.diverts.extras(forward)
+        if extras is None:
             continue
-        for divert in forward.extras.exclusive + forward.extras.others:
+        for divert in extras.exclusive + extras.others:
             if divert.name not in passed and divert.takes(copy):
                 further = _copies(state, divert, copy)
                 if _leads(state, further, passed | {divert.name}):
@@ -286,7 +289,7 @@ def _leads(state: State, copies: list[Forward], passed: frozenset[str]) -> bool:
 def _forward(
     state: State, forward: Address, wanted: RoutingType | None, copies: list[Message], passed: frozenset[str]
 ) -> None:
-    extras = forward.extras
+    extras = state.diverts.extras(forward)
     name = copies[0].header.address
     address = forward if name == forward.name else state.addresses[name]
     admission = state.room.admit_whole(address, copies)  # in the entry of what they are copied from

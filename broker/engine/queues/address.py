@@ -66,7 +66,8 @@ class Address:
     sendable: bool = False  # its name was checked: clients may send to it
     owner: str | None = None  # the user who has made a temporary destination, while its connection lasts
     private_to: Access | None = None  # its owner's, if that connection alone may consume from it
-    extras: AddressExtras | None = None
+    extras: AddressExtras | None = None  # when last asked for: see `Diverts.extras`
+    extras_version: int = -1
     queues: list[Queue] = field(default_factory=list)
     targets: Targets = field(default_factory=lambda: ([], []))  # with those of wildcard addresses
     patterns: tuple[Address, ...] = ()  # these wildcard addresses

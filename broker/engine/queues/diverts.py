@@ -29,7 +29,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from broker.engine.filter import Filter, compile_filter
 from broker.engine.model.errors import AlreadyInUse, InvalidName, NotFound
@@ -38,6 +38,9 @@ from broker.engine.model.names import WildcardSyntax
 from broker.engine.model.settings import AddressSettings
 from broker.engine.model.topics import Topics
 from store import record
+
+if TYPE_CHECKING:
+    from broker.engine.queues.address import Address
 
 Json = dict[str, object]
 
@@ -158,7 +161,8 @@ def divert_record(divert: Divert) -> bytes:
 class AddressExtras:
     """The extra work of an address beside putting messages on its queues: its diverts, and two of its settings.
 
-    Most addresses have none, and a send checks nothing more.  They are replaced whenever settings or diverts change.
+    Most addresses have none, and a send checks nothing more.  After settings or diverts have changed, they are replaced
+    once somebody asks for them (`Diverts.extras`).
     `reach` are the addresses that its diverts lead to, directly or through others; `copies` is the most copies of a
     message that this can make.
     """
@@ -175,10 +179,15 @@ class AddressExtras:
 
 
 class Diverts:
-    """All diverts, by name, and which of them watch an address."""
+    """All diverts, by name, and which of them watch an address.
+
+    A change looks at no address, of which there may be 100,000: it is counted, and each address finds its diverts again
+    when it is next used.
+    """
 
     def __init__(self, syntax: WildcardSyntax) -> None:
         self.by_name: dict[str, Divert] = {}
+        self._version = 0
         self._syntax = syntax
         self._exact: dict[str, list[Divert]] = {}
         self._patterns: Topics[Divert] = Topics(syntax)
@@ -202,10 +211,12 @@ class Diverts:
         else:
             self._exact.setdefault(divert.address, []).append(divert)
         self.by_name[divert.name] = divert
+        self._version += 1
 
     def remove(self, divert: Divert) -> None:
         """Remove an existing divert."""
         del self.by_name[divert.name]
+        self._version += 1
         if self._syntax.routes(divert.address):
             self._patterns.remove(divert.address, divert)
             return
@@ -223,8 +234,14 @@ class Diverts:
             found |= {divert.name: divert for divert in self._patterns.match(address)}
         return [found[name] for name in sorted(found)]
 
-    def extras(self, name: str, settings: AddressSettings) -> AddressExtras | None:
+    def extras(self, address: Address) -> AddressExtras | None:
         """The extras of an address; None: it has none."""
+        if address.extras_version != self._version:
+            address.extras = self._find(address.name, address.settings)
+            address.extras_version = self._version
+        return address.extras
+
+    def _find(self, name: str, settings: AddressSettings) -> AddressExtras | None:
         watching = self.of(name)
         if not (watching or settings.enable_ingress_timestamp or settings.send_to_dla_on_no_route):
             return None

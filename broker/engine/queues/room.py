@@ -500,6 +500,7 @@ class Room:
         for address in (*self._addresses.values(), *self.departed.values()):
             address.settings = self._settings(address.name)
             address.warned = frozenset()
+            address.extras_version = -1
 
     # -- open transactions -----------------------------------------------------------------------------------------
 

@@ -354,7 +354,6 @@ def restore(state: State, sessions: StoredSessions, records: Iterable[RawRecord]
     for divert in fold.diverts.values():
         state.diverts.add(divert)
     state.tasks.update(fold.tasks)
-    registry.refresh(state)
     for address in state.addresses.values():
         state.duplicates.restore(address, fold.duplicates.get(address.id, {}))
     for ids, few in _together(fold):

@@ -163,7 +163,7 @@ def _passing_to(state: State, name: str, routing_type: RoutingType | None, acces
         return None
     _check_address(state, name, settings, access)
     address = _pass(state, name)
-    extras = address.extras
+    extras = state.diverts.extras(address)
     if extras is not None and (extras.no_route or extras.exclusive or extras.others):
         return None
     return None if any(state.bindings.targets(address)) else address
@@ -176,7 +176,6 @@ def _pass(state: State, name: str) -> Address:
             state.passing.clear()
         settings = state.settings(name)
         address = state.passing[name] = Address(0, name, {RoutingType.MULTICAST}, settings, passing=True)
-        address.extras = state.diverts.extras(name, settings)
     return address
 
 

@@ -98,6 +98,7 @@ def _address_eligible(state: State, address: Address) -> bool:
 
 def _has_history(state: State, address: Address) -> bool:
     """Whether messages are stored for later queues of the address, which is retroactive."""
-    own = [] if address.extras is None else [divert for divert in address.extras.others if divert.internal]
+    extras = state.diverts.extras(address)
+    own = [] if extras is None else [divert for divert in extras.others if divert.internal]
     rings = [queue for divert in own for name in divert.forwarding for queue in state.addresses[name].queues]
     return any([ring.message_count for ring in rings])

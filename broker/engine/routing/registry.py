@@ -72,7 +72,6 @@ def create_address(
         unbound_since=state.now,
     )
     _enter(state, address)
-    address.extras = state.diverts.extras(name, address.settings)
     state.journal.define(address.id, address_record(address))
     if state.made is not None:
         state.made.append(partial(_unmake_address, state, address))
@@ -369,28 +368,8 @@ def change_settings(state: State, settings: SettingsTable) -> None:
         state.duplicates.limit(address)
         for queue in address.queues:
             queue.refresh()
-    refresh(state)
+    state.passing.clear()
     state.room.wake()
-
-
-def refresh(state: State) -> None:
-    """Recompute the extras of each address after a change of settings or diverts."""
-    state.passing.clear()
-    for address in state.addresses.values():
-        address.extras = state.diverts.extras(address.name, address.settings)
-
-
-def _refresh_by(state: State, divert: Divert) -> None:
-    """The same after a change of one divert: of the addresses that it watches, and of those with diverts to them."""
-    if state.syntax.routes(divert.address):
-        refresh(state)
-        return
-    state.passing.clear()
-    watched = state.addresses.get(divert.address)
-    concerned = [] if watched is None or watched.extras is not None else [watched]
-    concerned += [address for address in state.addresses.values() if address.extras is not None]
-    for address in concerned:
-        address.extras = state.diverts.extras(address.name, address.settings)
 
 
 # -- diverts -----------------------------------------------------------------------------------------------------------
@@ -402,7 +381,7 @@ def add_divert(state: State, divert: Divert) -> None:
     journal = state.journal
     divert.id = journal.allocate_ids(1)
     journal.define(divert.id, divert_record(divert))
-    _refresh_by(state, divert)
+    state.passing.clear()
 
 
 def remove_divert(state: State, name: str) -> None:
@@ -410,4 +389,4 @@ def remove_divert(state: State, name: str) -> None:
     divert = state.diverts.get(name)
     state.diverts.remove(divert)
     state.journal.undefine(divert.id, record.divert_deleted(divert.id, {"name": divert.name}))
-    _refresh_by(state, divert)
+    state.passing.clear()

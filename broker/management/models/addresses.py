@@ -113,8 +113,6 @@ def _remote_queue(links: Links, name: str) -> RemoteQueue | None:
 
 def address_shown(engine: Engine, links: Links, address: Address) -> AddressShown:
     """An address in detail."""
-    extras = address.extras
-    diverts = [] if extras is None else [*extras.exclusive, *extras.others]
     return model_of(
         AddressShown,
         address,
@@ -122,7 +120,7 @@ def address_shown(engine: Engine, links: Links, address: Address) -> AddressShow
         internal=engine.operators.is_own(address),
         stopped_producers=len(address.blocked),
         queue_names=[queue.name for queue in address.queues[:QUEUES_SHOWN_MAX]],
-        divert_names=sorted(divert.name for divert in diverts),
+        divert_names=[divert.name for divert in engine.operators.diverts_of(address)],
         remote_queue=_remote_queue(links, address.name),
         settings=settings_of(address.settings),
     )

@@ -13,7 +13,7 @@ from tests.simulation.world import small
 
 def test_a_plain_address_is_not_handled(bench: Bench) -> None:
     bench.sent("a", b"1")
-    assert bench.engine.addresses["a"].extras is None
+    assert bench.engine._state.diverts.extras(bench.engine.addresses["a"]) is None
 
 
 def test_the_time_of_arrival_is_noted() -> None:
