@@ -1,5 +1,8 @@
 """Changes existing queues and addresses: their attributes, by a reload or by an operator, and whether they are paused.
 
+A change of a queue with many messages is effective at once for what arrives from then on, and in steps for them: those
+that are on disk only are read back, and values replaced by newer ones leave.  A start does that, too.
+
 Changes are stored in the definition, and so survive a restart.  A queue of the configuration gets the configuration's
 attributes again at a reload or a restart, but stays paused or not.
 """
@@ -7,12 +10,13 @@ attributes again at a reload or a restart, but stays paused or not.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from broker.engine.filter import Filter
 from broker.engine.model.access import Access
 from broker.engine.model.attributes import QueueAttributes, RequestedAttributes, with_requested
-from broker.engine.model.errors import AlreadyInUse
+from broker.engine.model.errors import AlreadyInUse, NotReadable
 from broker.engine.model.message import Message, RoutingType
 from broker.engine.queues import consumer_lifecycle
 from broker.engine.queues.address import Address
@@ -20,6 +24,7 @@ from broker.engine.queues.paging import depage
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.room import may_page
 from broker.engine.queues.state import State
+from broker.engine.queues.steps import LongWork
 from broker.engine.queues.types.kind import equip
 from broker.engine.routing import registry
 from broker.engine.routing.definitions import address_record, queue_record
@@ -44,8 +49,9 @@ def become(state: State, queue: Queue, attributes: QueueAttributes) -> bool:
     if attributes == before:
         return False
     essential = _check(queue, attributes)
-    if not may_page(attributes):
-        depage.unpage(state, queue)
+    tail = queue.tail
+    if not may_page(attributes) and tail is not None and (chunk := tail.first()) is not None:
+        depage.load(state, queue, chunk)  # so that an unreadable disk is known before anything changes
     kind = queue.kind
     queue.attributes = attributes
     queue.non_destructive = attributes.non_destructive
@@ -64,8 +70,31 @@ def become(state: State, queue: Queue, attributes: QueueAttributes) -> bool:
     _define(state, queue)
     if attributes.purge_on_no_consumers:
         consumer_lifecycle.on_detach(state, queue)
+    if (essential and queue.has_waiting) or (tail is not None and not may_page(attributes)):
+        queue.returning += 1
+        state.steps.begin(("adapting", queue), _adapt(state, queue))
     state.room.wake()  # a queue that could not page may now be able to
     return True
+
+
+def _adapt(state: State, queue: Queue) -> LongWork:
+    """Bring the messages of a queue under its new rules; until that is done, nothing is delivered."""
+    try:
+        yield from depage.unpage(state, queue)
+    except NotReadable as error:
+        again = partial(_adapt_again, state, queue)
+        state.report("paging.failed", queue=queue.name, error=str(error))
+        state.alarms.at(object(), state.now + depage.RETRY_MS, again)
+        return
+    if queue.kind is not None:
+        yield from queue.kind.learn(state)
+    queue.returning -= 1
+    state.dirty[queue] = None
+
+
+def _adapt_again(state: State, queue: Queue) -> None:
+    if not queue.deleted:
+        state.steps.begin(("adapting", queue), _adapt(state, queue))
 
 
 def check(queue: Queue, asked: RequestedAttributes) -> None:

@@ -34,7 +34,7 @@ def choose(state: State, header: MessageHeader, queues: list[Queue], *, full: bo
     return [
         queue
         for queue in queues
-        if (queue.tail is not None and queue.tail.active and not scheduled)
+        if (queue.tail is not None and queue.tail.active and not scheduled and pageable(queue))
         or (full and pageable(queue) and (header.durable or queue.messages_max < 0))
     ]
 

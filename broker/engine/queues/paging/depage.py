@@ -23,8 +23,9 @@ from broker.engine.queues.cursors import MATCH_COST, PRIORITIES
 from broker.engine.queues.paging.rows import claim, claim_all, read
 from broker.engine.queues.paging.tail import Chunk, Tail
 from broker.engine.queues.queue import Queue
-from broker.engine.queues.room import is_full
+from broker.engine.queues.room import is_full, may_page
 from broker.engine.queues.state import State
+from broker.engine.queues.steps import LongWork
 from broker.engine.queues.types.grouped import GroupedBacklog
 
 #: Messages in memory at which a queue without max-read-page-messages reads no more: those just read are delivered
@@ -40,6 +41,9 @@ HELD_UP_MS: Final = 60_000
 
 #: What reading a message of the tail costs.
 READ_COST: Final = 5
+
+#: How many scheduled messages of the tail are read back in a step.
+SCHEDULED_TOGETHER: Final = 256
 
 
 def refill(state: State, queue: Queue, takers: list[Consumer]) -> list[Consumer]:
@@ -116,20 +120,20 @@ def drop(state: State, queue: Queue) -> None:
         queue.backlog.set_floor(consumer.id, 0)
 
 
-def unpage(state: State, queue: Queue) -> None:
+def unpage(state: State, queue: Queue) -> LongWork:
     """Read back the whole tail, for a queue that may not have one any more.  Raises NotReadable.
 
     Messages about to enter the tail will become ready in memory instead.
     """
-    tail = queue.tail
-    if tail is None:
-        return
-    while (chunk := tail.first()) is not None:
-        load(state, queue, chunk)
-    take_scheduled(state, queue, tail.scheduled, arrival.schedule_in_memory)
-    tail.landing.clear()
-    if tail.empty:
-        drop(state, queue)
+    while (tail := queue.tail) is not None and not may_page(queue.attributes):
+        tail.landing.clear()
+        if (chunk := tail.first()) is not None:
+            yield READ_COST * len(load(state, queue, chunk))
+        elif tail.scheduled:
+            together = state.steps.at_most(SCHEDULED_TOGETHER)
+            yield READ_COST * len(take_scheduled(state, queue, together, arrival.schedule_in_memory))
+        else:
+            drop(state, queue)
 
 
 def take_scheduled(

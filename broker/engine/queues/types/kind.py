@@ -27,6 +27,10 @@ from broker.engine.queues.types.grouped import RELEASE_COST, GroupedBacklog
 from broker.engine.queues.types.last_value import LastValues
 from store.record import RemovalReason
 
+#: How many messages are brought under new rules in one step, and what each costs, in microseconds (`steps`).
+LEARNED_TOGETHER: Final = 128
+LEARN_COST: Final = 8
+
 #: How many groups become free in one step.
 RELEASED_TOGETHER: Final = 512
 
@@ -66,12 +70,10 @@ class Kind:
         self._added = 0  # messages that arrived since the ring was last cut
 
     def succeed(self, state: State, before: Kind | None) -> None:
-        """Take over from the queue's former rules; None: they lack the state that these need."""
+        """Take over from the queue's former rules; None: they lack the state that these need (`learn`)."""
         if before is not None:
             self._only, self._added = before._only, before._added
             self.values = before.values
-        elif self.values is not None:
-            self.enter_all(state, [])
         if self._gate is None:
             return
         if before is not None and before._gate is not None and before._gate.rule == self._gate.rule:
@@ -152,6 +154,8 @@ class Kind:
 
     def cut(self, state: State, *, everything: bool = False) -> None:
         """Evict the oldest messages of a ring that is too long: one for each arrival, or all beyond its size."""
+        if self._queue.tail is not None:
+            return  # older messages are being read back
         added, self._added = self._added, 0
         size = self._queue.attributes.ring_size
         excess = self._queue.ready - size
@@ -177,30 +181,43 @@ class Kind:
         for message in in_flight:
             queue.backlog.discard(message)
         if self.values is not None:
-            self.enter_all(state, in_flight)
+            for _ in self.learn(state, in_flight):
+                pass
         self.cut(state, everything=True)
         if in_flight:
             queue.backlog.put_back(in_flight)
 
-    def enter_all(self, state: State, in_flight: list[Message]) -> None:
-        """Learn the keys of all messages on the queue, and remove those replaced by others."""
+    def learn(self, state: State, in_flight: list[Message] | None = None) -> LongWork:
+        """Learn the keys of all messages on the queue, and remove those replaced by others.
+
+        Newer ones may arrive meanwhile, but nothing may be delivered.
+        """
         values, queue = self.values, self._queue
-        assert values is not None
-        away = {message.id: message for message in in_flight}
-        for deliveries in queue.deliveries():
-            away |= deliveries
-        present = [*queue.backlog, *away.values()]
-        present += [m for due, m in queue.scheduled.values() if due != m.header.scheduled]  # waiting for redelivery
-        present.sort(key=lambda message: message.id)
+        if values is None:
+            return
+        self._learn(state, values, sorted(in_flight or [], key=lambda message: message.id), away=True)
+        after, below = -1, state.journal.allocate_ids(1)  # larger than that of any message so far
+        together = state.steps.at_most(LEARNED_TOGETHER)
+        while not queue.deleted and queue.kind is not None and queue.kind.values is values:
+            run = queue.between(after, below, together)
+            if not run:
+                return
+            after = run[-1].id
+            if queue.scheduled:  # those that wait for their first time arrive then
+                run = [message for message in run if queue.due_of(message.id) != (message.header.scheduled or -1)]
+            self._learn(state, values, [message for message in run if not values.knows(message)])
+            yield LEARN_COST * together
+
+    def _learn(self, state: State, values: LastValues, messages: list[Message], *, away: bool = False) -> None:
         losers: list[Message] = []
-        for message in present:
+        for message in messages:
             loser = values.arrived(message)
-            if message.id in away:
+            if away:
                 values.delivered([message])
-            if loser is not None and loser.id not in away:
+            elif loser is not None:
                 losers.append(loser)
         for loser in losers:
-            arrival.take_out(state, queue, loser)
+            arrival.take_out(state, self._queue, loser)
         self._replaced(state, losers)
 
     @property
