@@ -13,13 +13,19 @@ from random import Random
 from typing import Final
 
 from broker.clock import ThreadCpu
+from broker.config.addresses import AddressSection
+from broker.config.diverts import DivertSection
 from broker.daemon.memory import COLLECTED_AFTER
+from broker.daemon.wiring import Declarations, declaring, settings_table
+from broker.engine import NewQueue
 from broker.engine.delivery import redelivery
 from broker.engine.delivery.consumers import Consumers
 from broker.engine.model.errors import EngineError
+from broker.engine.model.message import RoutingType
 from broker.engine.model.task import TaskKind, TaskRequest
 from broker.engine.queues.consumer import AckMode
 from tests.broker.engine.engine_harness import Bench, Taker
+from tests.simulation.world import small
 from tests.support.sim_broker import SimBroker
 
 #: Messages that are sent together while a queue is filled, and their bodies.
@@ -140,6 +146,15 @@ class Meter(TickMeter):
         for first in range(0, count, RUN):
             self.bench.sent(queue, *[BODY] * min(RUN, count - first), **more)
 
+    def with_queues(self, count: int) -> None:
+        """Make so many queues, each on an address of its name."""
+        for number in range(count):
+            self.bench.engine.operators.make_queue(NewQueue(f"q{number}", make_address=True))
+            if not number % RUN:
+                self.bench.run()
+                self.bench.enter()
+        self.bench.run()
+
     def taken(self, queue: str, mode: AckMode = AckMode.INDIVIDUAL) -> Taker:
         """A consumer that holds all of a queue."""
         return self.bench.take(queue, window=-1, ack_mode=mode)
@@ -220,6 +235,28 @@ def moved(meter: Meter, count: int) -> None:
     meter.ask("move", lambda: meter.bench.engine.tasks.start(TaskRequest(kind=TaskKind.MOVE, queue="a", target="b")))
 
 
+def last_value(meter: Meter, count: int) -> None:
+    """The change of a queue to one that keeps the last value of each key."""
+    for first in range(0, count, RUN):
+        meter.bench.sent("a", *[BODY] * min(RUN, count - first), head=b"k:%d\n" % first)
+    meter.begin()
+    meter.ask("change", lambda: meter.bench.engine.operators.change(meter.bench.queue("a"), {"last_value_key": "k"}))
+
+
+def reload(meter: Meter, count: int) -> None:
+    """A reload that changes the settings and diverts of so many queues, and declares a tenth of them."""
+    meter.with_queues(count)
+    declared = dict.fromkeys([f"q{number}" for number in range(0, count, 10)], AddressSection())
+    diverts = {"d": DivertSection.model_validate({"address": "#", "forwarding-address": "there"})}
+    config = small({"match": "q#", "max-delivery-attempts": 3}, addresses=declared, diverts=diverts)
+    settings, wanted = settings_table(config), Declarations(config)
+    configuration = meter.bench.engine.configuration
+    meter.begin()
+    meter.ask("settings", lambda: configuration.change_settings(settings))
+    meter.ask("declarations", lambda: configuration.begin(declaring(meter.bench.engine, wanted)))
+    meter.ask("send", lambda: meter.bench.send("q0", BODY, routing_type=RoutingType.MULTICAST))
+
+
 def random_verbs(meter: Meter, count: int) -> None:
     """Random verbs on five times as many messages, from one seed."""
     for number in range(QUEUES):
@@ -275,7 +312,20 @@ def _some_verb(meter: Meter, random: Random, takers: list[Taker]) -> tuple[str, 
 
 ENGINE_CASES: Final[dict[str, Callable[[Meter, int], None]]] = {
     case.__name__: case
-    for case in (returns, acknowledged, rejected, delivered, deletion, due, expired, selected, moved, random_verbs)
+    for case in (
+        returns,
+        acknowledged,
+        rejected,
+        delivered,
+        deletion,
+        due,
+        expired,
+        selected,
+        moved,
+        last_value,
+        reload,
+        random_verbs,
+    )
 }
 
 

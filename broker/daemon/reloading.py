@@ -2,6 +2,9 @@
 
 That is addresses, queues, diverts, settings, rules for dead letters, security and the log level.  An inconsistent
 configuration is refused as a whole.  A queue whose configuration contradicts the existing queue is left as it is.
+
+Settings, addresses, queues and diverts change in steps, as there may be 100,000 queues.  A reload that was read
+meanwhile is applied after it.
 """
 
 from __future__ import annotations
@@ -12,9 +15,11 @@ from functools import partial
 from broker.config import Config, ConfigError, Reload, rules_of
 from broker.daemon.server import Server
 from broker.daemon.systemd import Notifier
-from broker.daemon.wiring import Broker, declare, settings_table
+from broker.daemon.wiring import Broker, Declarations, declaring, settings_table
+from broker.engine import LongWork
 from broker.engine.model.errors import EngineError
 from broker.engine.model.settings_match import SettingsTable
+from broker.engine.moves.dead_letter_rules import DeadLetterRule
 from broker.log import Log
 from broker.security.reload import BrokerSecurity, Prepared
 from broker.security.users_file import UnusableFile
@@ -23,19 +28,35 @@ from broker.sessions.tick import described
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What was read and checked.  `wanted`: the part of `config` that can be applied, with the rest of the present."""
+    """What was read and checked.  `wanted`: the part of `config` that can be applied, with the rest of the present.
+
+    `changed`: the sections that differ from the present; `needing`: what needs a restart.
+    """
 
     config: Config
     wanted: Config
+    changed: list[str]
+    needing: list[str]
     settings: SettingsTable
     prepared: Prepared
+    declarations: Declarations
+    rules: list[DeadLetterRule]
 
 
 def _read(read: Reload, present: Config, security: BrokerSecurity) -> _Found:
-    """Raises ConfigError, UnusableFile, ValueError, OSError."""
+    """Do all that only reads, as it may be much.  Raises ConfigError, UnusableFile, ValueError, OSError."""
     config = read()
     wanted = present.with_reloaded(config)
-    return _Found(config, wanted, settings_table(wanted), security.prepare(wanted))
+    return _Found(
+        config,
+        wanted,
+        changed=sorted(present.changed_sections(config)),
+        needing=present.needs_restart(config),
+        settings=settings_table(wanted),
+        prepared=security.prepare(wanted),
+        declarations=Declarations(wanted),
+        rules=rules_of(wanted),
+    )
 
 
 class Reloading:
@@ -52,6 +73,7 @@ class Reloading:
         self._notifier = notifier
         self._reading = False  # a thread reads
         self._again = False  # as soon as that is done
+        self._applying = 0  # reloads that have been read, and not applied to the end
         self._stopped = False
 
     def __call__(self) -> None:
@@ -68,43 +90,60 @@ class Reloading:
         self._server.runner.run(work, self._apply)
 
     def stop(self) -> bool:
-        """Apply nothing more, as the broker is stopping; returns whether a reload was not applied."""
+        """Apply nothing more, as the broker is stopping; returns whether a reload was not applied, or in part only."""
         self._stopped = True
-        return self._reading
+        return self._reading or self._applying > 0
 
     def _apply(self, found: _Found | BaseException) -> None:
-        """Apply what was read, within a tick, and tell the service manager."""
+        """Begin to apply what was read, within a tick."""
         self._reading = False
         if self._stopped:
             return
         try:
             if isinstance(found, _Found):
-                self._change(found)
+                self._begin(found)
             elif isinstance(found, ConfigError | UnusableFile | ValueError | OSError):
                 self._log("reload.refused", error=str(found))
+                self._notifier.ready()
             else:
                 raise found
         except BaseException as error:
-            self._log("reload.failed", error=described(error))
-            self._broker.tick.failed(None, error)
-        finally:
-            self._notifier.ready()
+            self._fail(error)
         if self._again:
             self._again = False
             self()
 
-    def _change(self, found: _Found) -> None:
-        engine, wanted = self._broker.engine, found.wanted
-        changed, needing = self.config.changed_sections(found.config), self.config.needs_restart(found.config)
-        engine.configuration.change_settings(found.settings)
+    def _begin(self, found: _Found) -> None:
+        configuration = self._broker.engine.configuration
         self._server.security.apply(found.prepared)
         self._server.expel()
         self._log.set_level(found.config.log.level)
-        self.config = wanted
-        declare(engine, wanted, self._undeclared)
-        if "dead-letter-rules" in changed:
-            engine.dead_letter_rules.use(rules_of(wanted))
-        self._log("reload.done", changed=", ".join(sorted(changed)), restart_needed_for=", ".join(needing))
+        configuration.change_settings(found.settings)
+        self.config = found.wanted
+        self._applying += 1
+        configuration.begin(self._declare(found))
+
+    def _declare(self, found: _Found) -> LongWork:
+        """Declare what the configuration has, unless the broker is stopping, and tell the service manager."""
+        engine = self._broker.engine
+        try:
+            for cost in declaring(engine, found.declarations, self._undeclared):
+                yield cost
+                if self._stopped:
+                    return
+            if "dead-letter-rules" in found.changed:
+                engine.dead_letter_rules.use(found.rules)
+        except Exception as error:
+            self._fail(error)
+        else:
+            self._log("reload.done", changed=", ".join(found.changed), restart_needed_for=", ".join(found.needing))
+            self._notifier.ready()
+        self._applying -= 1
+
+    def _fail(self, error: BaseException) -> None:
+        self._log("reload.failed", error=described(error))
+        self._broker.tick.failed(None, error)
+        self._notifier.ready()
 
     def _undeclared(self, error: EngineError) -> None:
         self._log("reload.undeclared", error=str(error))

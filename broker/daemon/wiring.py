@@ -13,15 +13,17 @@ from random import Random
 from typing import Final, NamedTuple
 
 from broker import __version__, clock
-from broker.config import AddressSection, AmqpAcceptor, Config, StompAcceptor, rules_of
+from broker.config import AmqpAcceptor, Config, StompAcceptor, rules_of
+from broker.config.addresses import Queue as QueueSection
 from broker.daemon.descriptors import bodies_open_max, limit
-from broker.engine import DiskWatch, Divert, Engine, JumpDetectingClock, Restored
+from broker.engine import DiskWatch, Divert, Engine, JumpDetectingClock, LongWork, Restored
 from broker.engine.model.attributes import FIELDS, PLAIN, RequestedAttributes
 from broker.engine.model.errors import EngineError
 from broker.engine.model.limits import Limits
 from broker.engine.model.message import Format, RoutingType
 from broker.engine.model.report import Report
 from broker.engine.model.settings_match import SettingsTable
+from broker.engine.operators.configuration import DECLARE_COST, Configuration
 from broker.security.policy import allot, permission_table
 from broker.sessions.amqp.format import AmqpFormat
 from broker.sessions.mqtt.format import MqttFormat
@@ -252,40 +254,58 @@ def begin(
     parts.tick.end()
 
 
+class Declarations:
+    """What a configuration declares: the names of addresses, queues and diverts, and the resources of its links."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.linked = list(_of_links(config))
+        remote = [each for each in self.linked if each.remote]
+        self.addresses = {*config.addresses, *[each.address for each in self.linked], *[each.remote for each in remote]}
+        self.queues = {name for section in config.addresses.values() for name in section.queues}
+        self.queues.update([each.queue for each in self.linked])
+        self.diverts = {*config.diverts, *[each.divert for each in remote]}
+        self.transmission = {each.queue for each in remote}
+
+
 def declare(engine: Engine, config: Config, refused: Callable[[EngineError], None] = _refuse) -> None:
+    """The same as `declaring`, at once."""
+    for _ in declaring(engine, Declarations(config), refused):
+        pass
+
+
+def declaring(engine: Engine, wanted: Declarations, refused: Callable[[EngineError], None] = _refuse) -> LongWork:
     """Make missing addresses, queues and diverts of the configuration; delete those that were removed from it, if
     permitted.  `refused` is called with the error of each that cannot be made; unless given, it is raised.
     """
 
-    def attempt(make: Callable[[], object]) -> None:
+    def attempt(make: Callable[[], object]) -> int:
         try:
             make()
         except EngineError as error:
             refused(error)
+        return DECLARE_COST
 
-    sections = config.addresses
-    linked = list(_of_links(config))
-    engine.configuration.delete_undeclared(
-        addresses={*sections, *[each.address for each in linked], *[each.remote for each in linked if each.remote]},
-        queues={name for section in sections.values() for name in section.queues} | {each.queue for each in linked},
-        diverts={*config.diverts, *[each.divert for each in linked if each.remote]},
-    )
+    configuration, config = engine.configuration, wanted.config
+    yield from configuration.delete_undeclared(addresses=wanted.addresses, queues=wanted.queues, diverts=wanted.diverts)
     for divert_name, divert in config.diverts.items():
-        attempt(partial(engine.configuration.declare_divert, divert.divert(divert_name)))
+        yield attempt(partial(configuration.declare_divert, divert.divert(divert_name)))
     for name, section in config.addresses.items():
-        attempt(partial(engine.configuration.declare, name, set(section.all_routing_types)))
-        for queue_name in section.queues:
-            attempt(partial(_declare_queue, engine, name, section, queue_name))
-    engine.configuration.set_transmission_queues({each.queue for each in linked if each.remote})
-    for each in linked:
-        attempt(partial(each.declare, engine))
-    engine.watchers.settle()
+        types = set(section.all_routing_types)
+        yield attempt(partial(configuration.declare, name, types))
+        for queue_name, queue in section.queues.items():
+            yield attempt(partial(_declare_queue, configuration, name, types, queue_name, queue))
+    configuration.set_transmission_queues(wanted.transmission)
+    for each in wanted.linked:
+        yield attempt(partial(each.declare, engine))
+    yield from engine.watchers.settle()
 
 
-def _declare_queue(engine: Engine, address: str, section: AddressSection, name: str) -> None:
-    queue = section.queues[name]
-    engine.configuration.declare_queue(
-        engine.configuration.declare(address, set(section.all_routing_types)),
+def _declare_queue(
+    configuration: Configuration, address: str, types: set[RoutingType], name: str, queue: QueueSection
+) -> None:
+    configuration.declare_queue(
+        configuration.declare(address, types),
         name,
         queue.routing_type,
         durable=queue.durable,

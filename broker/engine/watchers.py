@@ -14,6 +14,7 @@ from broker.engine.operators.notifications import Notifications
 from broker.engine.queues.address import Address
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
+from broker.engine.queues.steps import LongWork
 from broker.engine.queues.watcher import Watcher
 
 
@@ -28,11 +29,11 @@ class Watchers(Watcher):
         self._sessions = sessions
         state.watchers += [self, self.retroactive, self.notifications]
 
-    def settle(self) -> None:
-        """Apply the settings, after a start and whenever they have changed.  Call within a tick."""
-        self.retroactive.settle()
+    def settle(self) -> LongWork:
+        """Apply the settings, after a start and whenever they have changed."""
+        yield from self.retroactive.settle()
+        yield from self.slow.settle()
         self.notifications.settle()
-        self.slow.settle()
         self.dead_letter_rules.settle()
 
     def address_made(self, address: Address) -> None:

@@ -20,6 +20,8 @@ CASES: Final = {
     "returns": 100_000,
     "deletion": 100_000,
     "selected": 50_000,
+    "last_value": 20_000,
+    "reload": 5_000,
     "rejected": 2_000,
     "expired": 2_000,
     "sessions_expired": 6_000,

@@ -23,6 +23,11 @@ from broker.engine.model.settings import AddressSettings, SlowConsumerPolicy, Sl
 from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
+from broker.engine.queues.steps import LongWork, gathered
+
+#: What it costs to look at an address, and at a consumer, in microseconds (`steps`).
+LOOK_COST: Final = 1
+CONSUMER_COST: Final = 4
 
 _UNIT_MS: Final = {
     SlowConsumerUnit.MESSAGES_PER_SECOND: 1_000,
@@ -50,36 +55,39 @@ class SlowConsumers:
         self._state = state
         self._looks: dict[Consumer, _Look] = {}
 
-    def settle(self) -> None:
+    def settle(self) -> LongWork:
         """Start a check for each period that some address has, after a change of settings or addresses."""
-        periods = {
-            address.settings.slow_consumer_check_period
-            for address in self._state.addresses.values()
-            if address.settings.slow_consumer_threshold >= 0
-        }
-        for period in periods:
-            self.watch(period)
+        for address in list(self._state.addresses.values()):
+            if address.settings.slow_consumer_threshold >= 0:
+                self.watch(address.settings.slow_consumer_check_period)
+            yield LOOK_COST
 
     def watch(self, period: int) -> None:
         """Check every `period` ms, unless that is done already."""
         if not self._state.alarms.is_set(("slow-consumers", period)):
             due = self._state.now + period
-            self._state.alarms.at(("slow-consumers", period), due, lambda: self._check(period))
+            self._state.alarms.at(("slow-consumers", period), due, lambda: self._begin_check(period))
 
     def clock_jumped(self) -> None:
         """Forget all looks: the time between them is unknown."""
         self._looks.clear()
 
-    def _check(self, period: int) -> None:
+    def _begin_check(self, period: int) -> None:
+        self._state.steps.begin(("slow-consumers", period), gathered(self._check(period)))
+
+    def _check(self, period: int) -> LongWork:
         watched = False
         for address in list(self._state.addresses.values()):
             settings = address.settings
+            yield LOOK_COST
             if settings.slow_consumer_threshold < 0 or settings.slow_consumer_check_period != period:
                 continue
             watched = True
             for queue in list(address.queues):
                 for consumer in list(queue.consumers):
-                    self._look(queue, consumer, settings)
+                    if not consumer.closed:
+                        self._look(queue, consumer, settings)
+                    yield CONSUMER_COST
         self._looks = {consumer: look for consumer, look in self._looks.items() if not consumer.closed}
         if watched:
             self.watch(period)

@@ -31,8 +31,13 @@ from broker.engine.queues.address import Address
 from broker.engine.queues.diverts import Divert, DivertRouting
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
+from broker.engine.queues.steps import LongWork
 from broker.engine.queues.watcher import Watcher
 from broker.engine.routing import alter, registry
+
+#: What it costs to look at an address, and to create its resources, in microseconds (`steps`).
+LOOK_COST: Final = 1
+SETTLE_COST: Final = 200
 
 _KINDS: Final = (RoutingType.MULTICAST, RoutingType.ANYCAST)
 
@@ -50,10 +55,12 @@ class Retroactive(Watcher):
     def _ring_name(self, address: str, kind: RoutingType) -> str:
         return self._name(address, "queue", kind.name.lower())
 
-    def settle(self) -> None:
+    def settle(self) -> LongWork:
         """Create, resize or stop the rings of all addresses, as the settings say now."""
         for address in list(self._state.addresses.values()):
-            self._settle(address)
+            if self._state.addresses.get(address.name) is address:
+                self._settle(address)
+            yield SETTLE_COST if address.settings.retroactive_message_count > 0 else LOOK_COST
 
     def _settle(self, address: Address) -> None:
         count = address.settings.retroactive_message_count

@@ -147,7 +147,9 @@ class DeadLetterRules(Watcher):
         named = self._state.settings_table.values("dead_letter_address", "expiry_address")
         self._keeping = frozenset([name for name in named if isinstance(name, str)])
         seen = self._watched
-        watched = [queue for queue in self._state.queues.values() if self.watches(queue)] if self.rules else []
+        addresses = self._state.addresses
+        keeping = [addresses[name] for name in sorted(self._keeping) if name in addresses] if self.rules else []
+        watched = [queue for address in keeping for queue in address.queues if self.watches(queue)]
         self._watched = {queue: seen.get(queue, 0) for queue in watched}
         self._new = {queue: None for queue in watched if queue in self._new or queue not in seen}
         if not seen:

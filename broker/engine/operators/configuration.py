@@ -1,5 +1,8 @@
 """Makes what the configuration declares, at the start and at each reload, if it is missing or different.
 
+A reload may concern 100,000 queues: it is done in steps.  The state after each step is whole, and a start does the
+same: what a crash interrupts the next start completes.
+
 Declared resources are marked as such in the journal.  One that is no longer declared stays (`config-delete-* = OFF`) or
 is deleted with all its contents (`FORCE`).  A declared resource that an operator deletes is made again at the next
 reload or start.
@@ -18,12 +21,19 @@ from broker.engine.model.errors import AlreadyInUse
 from broker.engine.model.message import RoutingType
 from broker.engine.model.settings import ConfigDelete
 from broker.engine.model.settings_match import SettingsTable
+from broker.engine.queues import clearing
 from broker.engine.queues.address import Address
 from broker.engine.queues.diverts import Divert
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
+from broker.engine.queues.steps import LongWork, gathered
 from broker.engine.routing import alter, registry
 from broker.engine.routing.definitions import address_record, queue_record
+
+#: What it costs to look at a queue or an address, to delete one, or to declare one, in microseconds (`steps`).
+LOOK_COST: Final = 1
+DELETE_COST: Final = 50
+DECLARE_COST: Final = 50
 
 #: Matches without a dead-letter address that a line of the log shows; a file may have one for each tenant.
 MATCHES_LOGGED_MAX: Final = 20
@@ -37,9 +47,16 @@ class Configuration:
         #: The matches of settings without a dead-letter address: messages that die there are removed.
         self.without_dead_letter_address: tuple[str, ...] = ()
 
+    def begin(self, work: LongWork) -> None:
+        """Begin a change of the configuration, which is done in steps, and after those that were begun before."""
+        self._state.steps.begin("configuration", gathered(work))
+
     def change_settings(self, settings: SettingsTable) -> None:
-        """Replace the address settings, effective at once on every address."""
-        registry.change_settings(self._state, settings)
+        """Begin to replace the address settings (`registry.change_settings`)."""
+        self.begin(self._change_settings(settings))
+
+    def _change_settings(self, settings: SettingsTable) -> LongWork:
+        yield from registry.change_settings(self._state, settings)
         self.report_settings()
 
     def report_settings(self) -> None:
@@ -126,7 +143,7 @@ class Configuration:
 
     def delete_undeclared(
         self, *, addresses: Collection[str], queues: Collection[str], diverts: Collection[str]
-    ) -> None:
+    ) -> LongWork:
         """Delete configured resources that are not among those named, where `FORCE` is set; never the broker's own."""
         state = self._state
         for divert in list(state.diverts.by_name.values()):
@@ -134,17 +151,38 @@ class Configuration:
             if divert.configured and divert.name not in diverts and forced:
                 state.report("config.deleted", divert=divert.name)
                 registry.remove_divert(state, divert.name)
-        for queue in [queue for queue in state.queues.values() if queue.configured and queue.name not in queues]:
-            if not queue.internal and queue.address.settings.config_delete_queues is ConfigDelete.FORCE:
+            yield DELETE_COST if forced else LOOK_COST
+        for queue in list(state.queues.values()):
+            yield LOOK_COST
+            if queue.deleted or not queue.configured or queue.internal or queue.name in queues:
+                continue
+            if queue.address.settings.config_delete_queues is ConfigDelete.FORCE:
                 state.report("config.deleted", queue=queue.name, messages=queue.message_count)
-                registry.delete_named_queue(state, queue)
-        for address in [each for each in state.addresses.values() if each.configured and each.name not in addresses]:
-            own = any(queue.internal for queue in address.queues)
-            if not own and address.settings.config_delete_addresses is ConfigDelete.FORCE:
-                state.report("config.deleted", address=address.name)
-                for queue in list(address.queues):
-                    registry.delete_named_queue(state, queue)
-                registry.delete_address(state, address)
+                yield self._delete(queue)
+        for address in list(state.addresses.values()):
+            yield LOOK_COST
+            if address.configured and address.name not in addresses:
+                yield from self._delete_undeclared(address)
+
+    def _delete_undeclared(self, address: Address) -> LongWork:
+        """Delete an address and its queues, if `FORCE` is set and nothing of it is the broker's own."""
+        state = self._state
+        own = any(queue.internal for queue in address.queues)
+        if own or address.settings.config_delete_addresses is not ConfigDelete.FORCE:
+            return
+        state.report("config.deleted", address=address.name)
+        for queue in address.queues.copy():  # there may be 100,000
+            yield self._delete(queue)
+        for queue in address.queues.copy():  # that clients have made meanwhile
+            self._delete(queue)
+        registry.delete_address(state, address)
+        yield DELETE_COST
+
+    def _delete(self, queue: Queue) -> int:
+        """Delete a queue; returns what that has cost."""
+        removed = min(queue.message_count, clearing.REMOVED_TOGETHER)
+        registry.delete_named_queue(self._state, queue)
+        return DELETE_COST + clearing.REMOVE_COST * removed
 
 
 def _check(queue: Queue, address: Address, routing_type: RoutingType, *, durable: bool) -> None:

@@ -495,13 +495,6 @@ class Room:
             if self.blocking.pop(before, False) is None:
                 self.blocking[address] = None
 
-    def change_settings(self) -> None:
-        """Give all addresses the settings that hold now."""
-        for address in (*self._addresses.values(), *self.departed.values()):
-            address.settings = self._settings(address.name)
-            address.warned = frozenset()
-            address.extras_version = -1
-
     # -- open transactions -----------------------------------------------------------------------------------------
 
     def hold_sends(self, held: Uncommitted, sends: Mapping[str, list[Message]], nbytes: int) -> None:

@@ -267,7 +267,15 @@ class State:
     # -- settings --------------------------------------------------------------------------------------------------
 
     def settings(self, name: str) -> AddressSettings:
-        """The merged settings of an address; the broker's internal addresses have the defaults, and no limits."""
+        """The settings that an address has, or would have if it existed."""
+        address = self.addresses.get(name)
+        return self.merged_settings(name) if address is None else address.settings
+
+    def merged_settings(self, name: str) -> AddressSettings:
+        """The settings in force for a name; the broker's internal addresses have the defaults, and no limits.
+
+        While they are being replaced, an address may still have those from before (`registry.change_settings`).
+        """
         if self.is_internal(name):
             return INTERNAL
         fields = self.settings_table.resolve(name)
@@ -279,7 +287,7 @@ class State:
         return known[1]
 
     def use_settings(self, settings: SettingsTable) -> None:
-        """Replace the settings."""
+        """Replace the settings, but for those of addresses that exist."""
         self.settings_table = settings
         self._merged.clear()
         self._hide()

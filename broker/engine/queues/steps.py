@@ -50,6 +50,18 @@ def _unmeasured(_: int) -> int:
     return 0
 
 
+def gathered(work: LongWork) -> LongWork:
+    """The same work, which yields many small costs, in steps of about a STEP."""
+    gathered = 0
+    for cost in work:
+        gathered += cost
+        if gathered >= STEP:
+            yield gathered
+            gathered = 0
+    if gathered:
+        yield gathered
+
+
 class Steps:
     """The budget of the tick, and the work that continues in the next one.
 

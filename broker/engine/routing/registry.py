@@ -24,9 +24,14 @@ from broker.engine.queues.diverts import Divert, divert_record
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import settle_acknowledged
 from broker.engine.queues.state import NO_WAY_BACK, State
+from broker.engine.queues.steps import LongWork
 from broker.engine.queues.types.kind import equip
 from broker.engine.routing.definitions import Json, address_record, queue_record, read_address, read_queue
 from store import record
+
+#: What it costs to give an address its new settings, and to have one of its queues follow, in microseconds (`steps`).
+SETTINGS_COST: Final = 4
+REFRESH_COST: Final = 2
 
 #: The journal's room for an address or queue: its definition with a filter, and the record of its deletion.
 DEFINITION_BYTES: Final = 1024
@@ -360,14 +365,22 @@ def dead_letter_queues(state: State) -> list[Queue]:
     return sorted([queue for address in addresses for queue in address.queues], key=lambda queue: queue.name)
 
 
-def change_settings(state: State, settings: SettingsTable) -> None:
-    """Replace the settings, effective at once on every address."""
+def change_settings(state: State, settings: SettingsTable) -> LongWork:
+    """Replace the settings: at once for what is created from now on, in steps for the addresses that exist.
+
+    Each address gets all of its new settings in one step; its queues, of which it may have 100,000, may follow later.
+    """
     state.use_settings(settings)
-    state.room.change_settings()
+    state.passing.clear()
     for address in (*state.addresses.values(), *state.room.departed.values()):
+        address.settings = state.merged_settings(address.name)
+        address.warned = frozenset()
+        address.extras_version = -1
         state.duplicates.limit(address)
-        for queue in address.queues:
+        yield SETTINGS_COST
+        for queue in address.queues.copy():
             queue.refresh()
+            yield REFRESH_COST
     state.passing.clear()
     state.room.wake()
 

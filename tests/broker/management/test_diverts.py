@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from broker.engine.model.settings_match import SettingsTable
-from broker.engine.routing import registry
 from tests.broker.management.harness import SETTINGS, Client, TestBroker
 
 DIVERTS = "/api/v1/diverts"
@@ -81,7 +80,7 @@ async def test_queues_without_metrics_of_their_own(broker: TestBroker, client: C
     hidden: list[tuple[str, dict[str, object]]] = [*SETTINGS, ("quiet", {"enable_metrics": False})]
     table = SettingsTable(hidden, broker.engine._state.settings_table._defaults)
     broker.tick.enter()
-    registry.change_settings(broker.engine._state, table)
+    broker.engine.configuration.change_settings(table)
     broker.send("quiet", [b"1"])
     await broker.sent("loud", [b"1", b"2"])
     text = (await client.call("GET", "/metrics")).body.decode()
@@ -96,7 +95,7 @@ async def test_how_much_of_a_property_is_shown(broker: TestBroker, client: Clien
         [("#", {"management_message_attribute_size_limit": limit})], broker.engine._state.settings_table._defaults
     )
     broker.tick.enter()
-    registry.change_settings(broker.engine._state, table)
+    broker.engine.configuration.change_settings(table)
     await broker.sent("a", [b"1"], headers=[(b"long", b"v" * 300)])
     (message,) = (await client.get("/api/v1/queues/a/messages"))["messages"]
     assert message["properties"] == {"long": shown}

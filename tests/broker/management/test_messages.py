@@ -8,7 +8,6 @@ import pytest
 
 from broker.engine.model.settings import AddressFullPolicy
 from broker.engine.model.settings_match import SettingsTable
-from broker.engine.routing import registry
 from broker.management.models.messages import ALL_PROPERTIES_MAX, BODY_SHOWN_BYTES, PROPERTIES_MAX
 from broker.sessions.amqp.format import AMQP_FORMAT
 from protocols.amqp.message import DATA, encode_section
@@ -135,7 +134,7 @@ async def test_a_queue_that_is_on_disk_for_the_most_part_is_browsed_whole(
     paging: dict[str, object] = {"max_size_messages": 4, "address_full_policy": AddressFullPolicy.PAGE}
     defaults = broker.engine._state.settings_table._defaults
     broker.tick.enter()
-    registry.change_settings(broker.engine._state, SettingsTable([("#", paging)], defaults))
+    broker.engine.configuration.change_settings(SettingsTable([("#", paging)], defaults))
     for n in range(40):
         await broker.sent("a", [b"%d" % n])
     assert broker.engine.queue("a").paged > 30

@@ -12,7 +12,6 @@ from broker.engine.model.annotation import TypedInt
 from broker.engine.model.message import RoutingType
 from broker.engine.model.settings import AddressFullPolicy, AddressSettings, as_mapping
 from broker.engine.model.settings_match import SettingsTable
-from broker.engine.routing import registry
 from broker.management import replaying
 from tests.broker.management import export_calls
 from tests.broker.management.harness import NOW, Client, TestBroker
@@ -69,7 +68,7 @@ async def test_one_that_no_queue_takes_does_not_keep_back_the_others(client: Cli
 
 async def test_a_full_address_and_a_wrong_target_stop_it(broker: TestBroker, client: Client) -> None:
     blocking = AddressSettings(address_full_policy=AddressFullPolicy.BLOCK)
-    registry.change_settings(broker.engine._state, SettingsTable([], as_mapping(blocking)))
+    broker.engine.configuration.change_settings(SettingsTable([], as_mapping(blocking)))
     broker.engine.usage.bytes_max = 1500  # one and a half, with what is noted of them
     broker.queue("orders")
     answer = await client.call("POST", PATH, body=body(LINE, {**LINE, "id": 8}, {**LINE, "id": 9}))

@@ -17,7 +17,6 @@ from broker.daemon.wiring import settings_table
 from broker.engine.model.message import RoutingType
 from broker.engine.model.permissions import Permission
 from broker.engine.queues.diverts import Divert
-from broker.engine.routing import registry
 from protocols.amqp.events import Detached
 from protocols.amqp.link import Link
 from protocols.amqp.performatives import Properties, Rejected, Source, Target
@@ -73,7 +72,7 @@ def prepared(rights: str, *, hidden: bool) -> SimBroker:
         session.subscribe("/topic/secret.topic", **{"durable-subscription-name": "open"})
     if rights == "nothing is created":
         broker.parts.tick.enter()
-        registry.change_settings(broker.engine._state, settings_table(RIGHTS[rights]))
+        broker.engine.configuration.change_settings(settings_table(RIGHTS[rights]))
     restrict(broker, RIGHTS[rights])
     return broker
 
@@ -218,7 +217,7 @@ def test_a_full_address_behind_a_divert_is_not_named() -> None:
     broker = prepared("all", hidden=True)
     broker.parts.tick.enter()
     settings = settings_table(configured({"match": "secret.queue", **FULL}))
-    registry.change_settings(broker.engine._state, settings)
+    broker.engine.configuration.change_settings(settings)
     broker.engine.operators.add_divert(Divert("d", "open", ("secret.queue",)))
     broker.run()
     for request in (by_stomp("SEND", destination="/topic/open", persistent="true"), by_publish("open")):

@@ -13,7 +13,7 @@ from broker.engine.filter.values import Properties
 from broker.engine.model.errors import AddressFull, NoQueue
 from broker.engine.model.message import Message, RoutingType
 from broker.engine.publish.send import Send
-from broker.engine.routing import destinations, registry
+from broker.engine.routing import destinations
 from store import decode
 from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench, Producing, fill, section
@@ -318,7 +318,7 @@ def test_other_settings_let_stopped_producers_go_on() -> None:
     producer = Producing()
     producer.blocked = bench.enter().producers.wait_for_room(bench.engine.addresses["a"], producer)
     assert stopped(producer)
-    registry.change_settings(bench.enter()._state, settings_table(small()))
+    bench.enter().configuration.change_settings(settings_table(small()))
     bench.run()
     assert not stopped(producer)
 

@@ -20,7 +20,6 @@ from broker.engine.delivery.transaction import Transaction
 from broker.engine.model.errors import AddressFull, EngineError, TransactionsFull
 from broker.engine.model.message import Message
 from broker.engine.moves.transfer import MessageRange
-from broker.engine.routing import registry
 from tests.broker.engine.engine_harness import Bench, Producing, Taker, section
 from tests.simulation.world import small
 from tests.support.bodies import body_of
@@ -348,7 +347,7 @@ class Limits(RuleBasedStateMachine):
 
     def reload(self, name: str, policy: str) -> None:
         self.policies[name] = policy
-        registry.change_settings(self.bench.enter()._state, settings_table(small(*sections(**self.policies))))
+        self.bench.enter().configuration.change_settings(settings_table(small(*sections(**self.policies))))
         self.bench.run()
 
     def fill_disk(self, *, full: bool) -> None:
@@ -361,7 +360,7 @@ class Limits(RuleBasedStateMachine):
     def restart(self, *, crash: bool) -> None:
         self.bench = self.bench.restart(crash=crash)
         self._limit()
-        registry.change_settings(self.bench.enter()._state, settings_table(small(*sections(**self.policies))))
+        self.bench.enter().configuration.change_settings(settings_table(small(*sections(**self.policies))))
         self.bench.run()
         self.takers.clear()
         self.clients = [Client(), Client()]

@@ -114,7 +114,7 @@ def use(bench: Bench, policy: str) -> None:
     """Give the address another policy while the broker runs."""
     settings = bench.engine.addresses[ADDRESS].settings
     table = SettingsTable([], as_mapping(replace(settings, address_full_policy=AddressFullPolicy[policy])))
-    registry.change_settings(bench.enter()._state, table)
+    bench.enter().configuration.change_settings(table)
     bench.run()
 
 
@@ -205,8 +205,8 @@ def wildcard(**settings: object) -> Bench:
 def test_what_a_wildcard_queue_has_on_disk_fills_no_address() -> None:
     bench = wildcard()
     bench.sent("a.b", *[bytes(1000)] * 10, routing_type=RoutingType.MULTICAST, scheduled=bench.broker.now + 1000)
-    registry.change_settings(
-        bench.enter()._state, settings_table(small({"match": "a.#", "address-full-policy": "BLOCK"} | MUCH))
+    bench.enter().configuration.change_settings(
+        settings_table(small({"match": "a.#", "address-full-policy": "BLOCK"} | MUCH))
     )
     bench.run()
     assert bench.queue("q").scheduled_count == 10

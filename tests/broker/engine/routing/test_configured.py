@@ -148,7 +148,7 @@ def test_settings_come_before_deletions() -> None:
     settings.append(AddressSetting.model_validate({"match": "a", "config-delete-queues": "FORCE"}))
     config = bench.broker.config.model_copy(update={"addresses": {}, "address_settings": tuple(settings)})
     engine = bench.enter()
-    registry.change_settings(engine._state, settings_table(config))
+    engine.configuration.change_settings(settings_table(config))
     declare(engine, config)
     bench.run()
     assert not {"a1", "a2"} & set(engine.queues)

@@ -184,7 +184,7 @@ def test_settings_are_those_of_the_name_and_change_at_once() -> None:
     assert (address.settings.max_delivery_attempts, address.settings.dead_letter_address) == (3, "DLQ")
     address.warned = frozenset({"full"})
     other = Bench({"match": "a.b", "max-delivery-attempts": 7})
-    registry.change_settings(state, other.engine._state.settings_table)
+    bench.engine.configuration.change_settings(other.engine._state.settings_table)
     assert address.settings.max_delivery_attempts == 7
     assert not address.warned
 

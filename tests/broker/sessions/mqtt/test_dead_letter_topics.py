@@ -6,7 +6,6 @@ import pytest
 
 from broker.engine import MessageRange
 from broker.engine.model.settings_match import SettingsTable
-from broker.engine.routing import registry
 from protocols.mqtt.properties import MESSAGE_EXPIRY_INTERVAL
 from tests.broker.sessions.mqtt.harness import LOGIN, READERS, guarded
 from tests.simulation.world import small
@@ -62,7 +61,7 @@ def test_the_settings_of_the_moment_say_which_these_are() -> None:
     sender.publish("other", b"1", 1)
     with world.broker.turn():
         table = SettingsTable([("#", {"dead_letter_address": "other"})], {}, syntax=world.broker.engine.syntax)
-        registry.change_settings(world.broker.engine._state, table)
+        world.broker.engine.configuration.change_settings(table)
     sender.publish("other", b"2", 1)
     sender.publish("dead/letters", b"3", 1)
     assert reader.payloads() == [b"1", b"3"]

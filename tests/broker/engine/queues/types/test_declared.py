@@ -6,7 +6,6 @@ from broker.config import Config
 from broker.config.addresses import AddressSection, Queue
 from broker.daemon.wiring import declare, settings_table
 from broker.engine.delivery.redelivery import CLOSED
-from broker.engine.routing import registry
 from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench
 from tests.broker.engine.queues.types.queues import put
@@ -28,7 +27,7 @@ def started(config: Config) -> Bench:
 def reload(bench: Bench, config: Config) -> None:
     """What the daemon does with a changed configuration."""
     engine = bench.enter()
-    registry.change_settings(engine._state, settings_table(config))
+    engine.configuration.change_settings(settings_table(config))
     declare(engine, config)
     bench.run()
 
