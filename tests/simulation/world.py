@@ -170,6 +170,9 @@ def check_counters(broker: SimBroker) -> None:
         assert added == gone + queue.message_count, f"{queue.name}: {added} came, {gone} left"
         held = sum([len(each) for each in (*[consumer.unacked for consumer in queue.consumers], *queue.leaving)])
         assert queue.delivering == (0 if queue.non_destructive else held)
+    totals, queues = broker.engine._state.totals, broker.engine.queues.values()
+    assert totals.added >= sum(queue.counters.added for queue in queues)
+    assert all(total >= sum(lefts) for total, *lefts in zip(totals.left, *[queue.left for queue in queues], strict=True))
     usage = broker.engine.usage
     assert usage.bytes >= 0
     assert usage.messages >= 0

@@ -146,8 +146,7 @@ def _resume(state: State, queue: Queue) -> None:
         stand_in.settle([message.id for message in run])
         state.steps.spend(DELIVER_COST * len(run))
         consumer.take(run)
-        queue.counters.delivered += len(run)
-        queue.counters.redelivered += len(run)
+        state.count_delivered(queue, len(run), len(run))
         _hand_over(state, queue, consumer, run)
         if stand_in.unacked and consumer.credit > 0:
             state.dirty_later[queue] = None
@@ -309,9 +308,7 @@ def _deliver(state: State, queue: Queue, consumer: Consumer, run: list[Message])
     state.steps.spend(DELIVER_COST * len(run))
     consumer.take(run)
     queue.delivering += len(run)
-    queue.counters.delivered += len(run)
-    if queue.states:
-        queue.counters.redelivered += sum(m.id in queue.states for m in run)
+    state.count_delivered(queue, len(run), sum(m.id in queue.states for m in run) if queue.states else 0)
     if queue.kind is not None:
         queue.kind.delivered(run)
         run = queue.kind.shown(run)
@@ -398,7 +395,7 @@ def _show(state: State, queue: Queue, consumer: Consumer, run: list[Message]) ->
     if run:
         state.steps.spend(DELIVER_COST * len(run))
         consumer.take(run)
-        queue.counters.delivered += len(run)
+        state.count_delivered(queue, len(run))
         _hand_over(state, queue, consumer, run)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from operator import attrgetter
 
 from broker.engine.model.errors import NotReadable
 from broker.engine.queues.paging import upkeep
@@ -25,16 +24,10 @@ class Statistics:
         unroutable      of these, messages that no queue accepted
         dropped         of these, messages dropped because their address or one of their queues was full
         """
-        state = self._state
-        routed = state.retired_routed + sum(map(attrgetter("routed"), state.addresses.values()))
-        counters = [queue.counters for queue in state.queues.values()]
-        lefts = [queue.left for queue in state.queues.values()]
-        totals = state.retired.copy()
-        for each in fields(Counters):
-            totals[each.name] += sum(map(attrgetter(each.name), counters))
-        for reason, name in LEFT_COUNTERS.items():
-            totals[name] += sum([left[reason] for left in lefts])
-        totals["received"] = routed + state.unrouted + state.dropped
+        state, counted = self._state, self._state.totals
+        totals = {each.name: getattr(counted, each.name) for each in fields(Counters)}
+        totals |= {name: counted.left[reason] for reason, name in LEFT_COUNTERS.items()}
+        totals["received"] = counted.routed + state.unrouted + state.dropped
         totals["unroutable"] += state.unrouted
         totals["dropped"] += state.dropped
         return totals

@@ -127,6 +127,7 @@ def _hold(
         taken = {message.id for _, messages in groups for message in messages}
         arrival.unroutable(state, address, [message for message in run if message.id not in taken])
     address.routed += routed
+    state.totals.routed += routed
     return routed
 
 
@@ -149,7 +150,7 @@ def _put(state: State, queue: Queue, everything: Sequence[Message], parts: list[
         messages = list(everything)
     else:
         messages = sorted(chain.from_iterable(parts), key=_ID)
-    queue.counters.added += len(messages)
+    state.count_added(queue, len(messages))
     if queue.durable:
         queue.stored += sum([len(part) for part in parts if part[0].header.durable])
     admitted = messages if queue.messages_max < 0 else arrival.within_limit(state, queue, messages)

@@ -141,6 +141,7 @@ def publish(
             address.unrouted += len(messages) - routed
             state.unrouted += len(messages) - routed
     address.routed += routed
+    state.totals.routed += routed
     return routed
 
 
@@ -230,7 +231,7 @@ def _place(state: State, queues: list[Queue], messages: list[Message], nbytes: i
         for queue in queues:
             note_attempts(state, queue, messages, header.attempts)
     for queue in queues:
-        queue.counters.added += len(messages)
+        state.count_added(queue, len(messages))
         if durable and queue.durable:
             queue.stored += len(messages)
         admitted = messages if queue.messages_max < 0 else within_limit(state, queue, messages, full=full)
@@ -294,7 +295,7 @@ def keep(state: State, queue: Queue, message: Message) -> None:
     message.id = state.journal.allocate_ids(1)
     state.room.charge(queue.address.name, [message])
     state.ledger.stored(header, [queue.id], [message])
-    queue.counters.added += 1
+    state.count_added(queue, 1)
     queue.stored += 1
     queue.backlog.append([message], header.priority)
     watch(state, queue, [message])

@@ -272,7 +272,7 @@ class Queue:
         return name.endswith((f".{pattern}", f".{digest_of(pattern)}"))
 
     def count_left(self, reason: RemovalReason, messages: int) -> None:
-        """Count messages that leave the queue: part of `removal.remove`, and of nothing else but its like on disk."""
+        """Count messages that leave the queue: part of `State.count_left`, and of nothing else."""
         if self.left is _NONE_LEFT:
             self.left = _NONE_LEFT.copy()
         self.left[reason] += messages

@@ -84,7 +84,7 @@ def remove(
 
     Not `recorded`: they leave with the queue, whose deletion is the record of that.
     """
-    queue.count_left(reason, len(messages))
+    state.count_left(queue, reason, len(messages))
     if queue.states:
         for message in messages:
             queue.states.pop(message.id, None)

@@ -18,7 +18,7 @@ caught there and passed to `blame`: it costs that connection, and the verb goes 
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
@@ -48,7 +48,7 @@ from broker.engine.queues.duplicates import Duplicates
 from broker.engine.queues.held_entry import HeldEntry
 from broker.engine.queues.ledger import Ledger
 from broker.engine.queues.paging.tail import Chunk
-from broker.engine.queues.queue import Queue
+from broker.engine.queues.queue import Counters, Queue
 from broker.engine.queues.queue_quotas import QueueQuotas
 from broker.engine.queues.room import Room, Usage
 from broker.engine.queues.selectors import Selectors
@@ -59,6 +59,7 @@ from broker.engine.queues.uncommitted import OpenTransactions
 from broker.engine.queues.watcher import Watcher
 from store.journal import Journal
 from store.pages import Pages
+from store.record import RemovalReason
 
 #: `State.mark` within a verb that has made changes not recorded yet.
 NO_WAY_BACK: Final = -1
@@ -103,6 +104,14 @@ class Work:
     def waits(self) -> bool:
         """Whether anything waits."""
         return bool(self.landing or self.held or self.waiters or self.carried)
+
+
+@dataclass(slots=True, eq=False)
+class Totals(Counters):
+    """The counters of all queues and addresses together: nobody has to look at 100,000 of them."""
+
+    routed: int = 0
+    left: list[int] = field(default_factory=lambda: [0] * (max(RemovalReason) + 1))
 
 
 class Unfinished:
@@ -234,8 +243,7 @@ class State:
     # Totals since the start, including those of deleted queues and addresses: totals never decrease.
     unrouted: int = 0
     dropped: int = 0
-    retired: Counter[str] = field(default_factory=Counter)  # the counters of deleted queues
-    retired_routed: int = 0
+    totals: Totals = field(default_factory=Totals)
 
     def __post_init__(self, cpu: Callable[[int], int]) -> None:
         self.steps = Steps(cpu)
@@ -324,6 +332,26 @@ class State:
     def fresh_name(self) -> str:
         """A name for a queue that belongs to one subscription."""
         return str(UUID(int=self.random.getrandbits(128), version=4))
+
+    # -- counting ---------------------------------------------------------------------------------------------------
+
+    def count_added(self, queue: Queue, messages: int) -> None:
+        """Count messages that enter a queue."""
+        queue.counters.added += messages
+        self.totals.added += messages
+
+    def count_delivered(self, queue: Queue, messages: int, redelivered: int = 0) -> None:
+        """Count messages that are sent to a consumer, and how many of them were delivered before."""
+        queue.counters.delivered += messages
+        self.totals.delivered += messages
+        if redelivered:
+            queue.counters.redelivered += redelivered
+            self.totals.redelivered += redelivered
+
+    def count_left(self, queue: Queue, reason: RemovalReason, messages: int) -> None:
+        """Count messages that leave a queue: part of `removal.remove`, and of nothing else but its like on disk."""
+        queue.count_left(reason, messages)
+        self.totals.left[reason] += messages
 
     # -- the tick --------------------------------------------------------------------------------------------------
 

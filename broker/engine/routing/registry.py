@@ -123,7 +123,6 @@ def delete_address(state: State, address: Address) -> None:
     state.duplicates.forget(address)
     for watcher in state.watchers:
         watcher.address_gone(address)
-    state.retired_routed += address.routed
     state.journal.undefine(address.id, record.address_deleted(address.id, {"name": address.name}))
     destination_lost(state, address)
 
@@ -223,7 +222,6 @@ def unbind(state: State, queue: Queue) -> None:
     """Unbind a queue from its address.  Its messages and consumers are left to the caller."""
     address = queue.address
     queue.deleted = True
-    state.retired.update(queue.counts)
     for watcher in state.watchers:
         watcher.queue_gone(queue)
     del state.queues[queue.name]

@@ -286,5 +286,5 @@ def clear_rows(
             state.pages.release(segment, count)
             continue
         state.journal.refer(segment, released=count)
-    queue.count_left(reason, len(rows) - len(kept))
+    state.count_left(queue, reason, len(rows) - len(kept))
     remove(state, queue, kept, reason, recorded=recorded)

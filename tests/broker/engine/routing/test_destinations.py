@@ -196,7 +196,7 @@ def test_totals_never_go_back(bench: Bench) -> None:
     engine.delete_queue(bench.queue("a"))
     registry.delete_address(engine._state, engine.addresses["a"])
     state = engine._state
-    assert (state.retired["added"], state.retired_routed, engine._state.unrouted) == (1, 1, 1)
+    assert (state.totals.added, state.totals.routed, state.unrouted) == (1, 1, 1)
 
 
 def test_every_refusal_has_a_code() -> None:
