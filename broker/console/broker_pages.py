@@ -16,6 +16,7 @@ from broker.engine.model.errors import NotFound
 from broker.engine.model.permissions import Permission
 from broker.log_events import EVENTS
 from broker.management.models.broker import status
+from broker.management.turns import in_turns
 
 #: Users shown; a file may have 20,000.
 USERS_SHOWN_MAX: Final = 1_000
@@ -67,13 +68,14 @@ class BrokerPages(Pages):
     async def health(self, visit: Visit) -> Response:
         """Whether the broker is ready, why not, and what went wrong since the start."""
         broker = self._desk.broker
+        [figures] = await in_turns(broker.engine.statistics.figures())
         self._desk.enter()
         bad = ("warning", "error", "critical")
         events = [
             (code, count, EVENTS[code]) for code, count in sorted(broker.events.items()) if count and code in EVENTS
         ]
         context = {
-            "status": status(broker),
+            "status": status(broker, figures),
             "events": sorted(
                 [each for each in events if each[2].level in bad],
                 key=lambda each: bad.index(each[2].level),

@@ -10,8 +10,10 @@ from starlette.responses import JSONResponse, Response
 from broker.console.desk import Desk, Pages, Routes, about_whole, manages_all
 from broker.console.render import shown
 from broker.console.visit import Visit, go_to
+from broker.engine import Figures
 from broker.management.models.broker import Status
 from broker.management.models.broker import status as broker_status
+from broker.management.turns import in_turns
 from broker.sessions.links.model import State
 
 #: Seconds for which a sample is shared by all visitors.
@@ -29,6 +31,7 @@ class OverviewPages(Pages):
         self._status: Status | None = None
         self._sample: dict[str, object] = {}
         self._good_until = 0.0
+        self._sampling = asyncio.Lock()
 
     def routes(self) -> Routes:
         """The pages."""
@@ -42,7 +45,7 @@ class OverviewPages(Pages):
         """The overview; users who manage only a part of the broker are redirected to their queues."""
         if not manages_all(visit.access):
             return go_to("/queues")
-        live = self._sampled()
+        live = await self._sampled()
         links = [each for each in self._desk.broker.links.by_name.values() if each.shown is not State.RUNNING]
         return self._desk.page(visit, "overview.html", {"status": self._status, "live": live, "links": links})
 
@@ -52,22 +55,24 @@ class OverviewPages(Pages):
 
     async def live(self, visit: Visit) -> Response:
         """The present figures for the charts; totals count from the start."""
-        return JSONResponse(self._sampled())
+        return JSONResponse(await self._sampled())
 
-    def _sampled(self) -> dict[str, object]:
+    async def _sampled(self) -> dict[str, object]:
         """The present figures, or recent ones; `_status` is from the same moment."""
         loop = asyncio.get_running_loop()
-        begun = loop.time()
-        if begun >= self._good_until:
-            self._take()
-            self._good_until = begun + max(SAMPLE_SECONDS, SAMPLE_SHARE * (loop.time() - begun))
-        return self._sample
+        async with self._sampling:
+            begun = loop.time()
+            if begun >= self._good_until:
+                [figures] = await in_turns(self._desk.engine.statistics.figures())
+                self._take(figures)
+                self._good_until = begun + max(SAMPLE_SECONDS, SAMPLE_SHARE * (loop.time() - begun))
+            return self._sample
 
-    def _take(self) -> None:
+    def _take(self, figures: Figures) -> None:
         self._desk.enter()
         engine = self._desk.engine
         totals, usage = engine.statistics.totals, engine.usage
-        status = self._status = broker_status(self._desk.broker)
+        status = self._status = broker_status(self._desk.broker, figures)
         self._sample = {
             "now": engine.now,
             "started": self._desk.broker.started,
@@ -76,7 +81,7 @@ class OverviewPages(Pages):
             "acknowledged": totals["acknowledged"],
             "dead": totals["dead_lettered"] + totals["killed"],
             "expired": totals["expired"],
-            "messages": usage.messages + engine.statistics.paged_messages,
+            "messages": usage.messages + figures.paged,
             "memory": usage.bytes,
             "memory_max": usage.bytes_max,
             "disk_free": status.journal.disk_free_bytes,

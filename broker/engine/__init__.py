@@ -44,6 +44,7 @@ from broker.engine.moves.transfer import MessageRange, MoveResult
 from broker.engine.operators.administration import NewQueue
 from broker.engine.operators.connections import Connected
 from broker.engine.operators.disk import DiskWatch
+from broker.engine.operators.statistics import Figures
 from broker.engine.publish.publish import Producers
 from broker.engine.publish.send import PublishResult, Refusal, Send
 from broker.engine.queues.address import Address, Producer
@@ -110,6 +111,7 @@ __all__ = [
     "DivertRouting",
     "Ending",
     "Engine",
+    "Figures",
     "Filter",
     "Fold",
     "GroupedBacklog",

@@ -21,6 +21,7 @@ Nothing here waits, sleeps or opens anything.  A verb that raises an EngineError
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import attrgetter
 from random import Random
 
 from broker.engine.client_sessions.client import SessionExpiry
@@ -241,9 +242,11 @@ class Engine:
         self.security.change(table)
         closing.revoke(self._state, then)
 
-    def balance(self) -> tuple[int, list[tuple[Queue, int]]]:
-        """The journal's next position, and for each queue how many messages entered and did not leave before it.
+    def balance(self) -> tuple[int, list[Queue], list[int]]:
+        """The journal's next position, all queues, and how many messages entered each and did not leave before it.
 
-        The records of that are durable when `confirmation` is.  Call it between commits (`Transactions.between`).
+        The records of that are durable when `confirmation` is.  Call it between commits (`Transactions.between`).  All
+        are counted at once, or the books would not agree: 100,000 queues take some 10 ms.
         """
-        return self._state.journal.position, [(queue, queue.stored) for queue in self._state.queues.values()]
+        queues = list(self._state.queues.values())
+        return self._state.journal.position, queues, list(map(attrgetter("stored"), queues))

@@ -8,11 +8,9 @@ Snapshots are taken on the event loop's thread; another thread turns them into t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from itertools import islice
-from operator import attrgetter
+from collections.abc import Iterable, Iterator
 from shutil import disk_usage
-from typing import Final
+from typing import Final, Protocol
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import choose_encoder
@@ -21,10 +19,11 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
-from broker.engine import LEFT_COUNTERS, OUTCOMES, Queue
+from broker.engine import LEFT_COUNTERS, OUTCOMES, Figures
 from broker.engine.model.task import TaskState
 from broker.management.models.links import route_shown
 from broker.management.ports import Broker, Replicated
+from broker.management.turns import in_turns
 from broker.reasons.messages import REMOVALS
 from broker.sessions.links.model import State
 
@@ -40,15 +39,15 @@ _COUNTERS: Final = {
 }
 
 
-class BrokerCollector(Collector):
+class BrokerCollector:
     """The engine's and the journal's metrics; only `queues_max` queues have series of their own."""
 
     def __init__(self, broker: Broker, queues_max: int) -> None:
         self._broker = broker
         self._queues_max = queues_max
 
-    def collect(self) -> Iterator[Metric]:
-        """All metrics, as they are now.  Call it on the event loop's thread."""
+    def collect(self) -> Iterator[Metric | None]:
+        """All metrics, as they are now, and None where others may be served.  Call it on the event loop's thread."""
         yield from self._connections()
         yield from self._messages()
         yield from self._rules()
@@ -91,13 +90,6 @@ class BrokerCollector(Collector):
         refused = statistics.duplicates_refused
         yield CounterMetricFamily("broker_messages_duplicate", "Messages refused as duplicates.", value=refused)
         yield GaugeMetricFamily("broker_messages", "Messages in memory, each counted once.", value=usage.messages)
-        paged = statistics.paged_messages
-        yield GaugeMetricFamily(
-            "broker_paged_messages", "Messages that are only on disk, counted once for each queue.", value=paged
-        )
-        yield GaugeMetricFamily(
-            "broker_paged_bytes", "Bytes of the messages that are only on disk.", value=statistics.paged_bytes
-        )
         yield GaugeMetricFamily("broker_transactions", "Open transactions.", value=len(engine.transactions))
         yield GaugeMetricFamily(
             "broker_transactions_bytes",
@@ -115,7 +107,7 @@ class BrokerCollector(Collector):
         yield GaugeMetricFamily("broker_addresses", "Addresses.", value=len(engine.addresses))
         yield GaugeMetricFamily("broker_queues", "Queues, temporary ones included.", value=len(engine.queues))
 
-    def _queues(self) -> Iterator[Metric]:
+    def _queues(self) -> Iterator[Metric | None]:
         messages = GaugeMetricFamily("broker_queue_messages", "Messages by state.", labels=["queue", "state"])
         consumers = GaugeMetricFamily(
             "broker_queue_consumers", "Consumers whose clients are connected.", labels=["queue"]
@@ -131,15 +123,28 @@ class BrokerCollector(Collector):
             labels=["queue"],
         )
         statistics = self._broker.engine.statistics
-        every = self._broker.engine.queues.values()
-        measured = (queue for queue in every if not queue.temporary and queue.address.settings.enable_metrics)
-        named = list(islice(measured, self._queues_max))
-        for queue in named:
-            _add_queue(messages, consumers, offline, queue.name, [queue])
-            age.add_metric([queue.name], statistics.oldest_age(queue) / 1000)
-        ids = {queue.id for queue in named}
-        _add_queue(messages, consumers, offline, OTHERS, [queue for queue in every if queue.id not in ids])
-        return iter((messages, consumers, offline, age))
+        named, others, every = 0, Figures(), Figures()
+        for part in statistics.parts():
+            every.add(part)
+            for queue in part:
+                if named < self._queues_max and not queue.temporary and queue.address.settings.enable_metrics:
+                    named += 1
+                    _add_queues(messages, consumers, offline, queue.name, Figures().add([queue]))
+                    age.add_metric([queue.name], statistics.oldest_age(queue) / 1000)
+                    yield None
+                else:
+                    others.add([queue])
+            yield None
+        _add_queues(messages, consumers, offline, OTHERS, others)
+        yield from (messages, consumers, offline, age)
+        yield GaugeMetricFamily(
+            "broker_paged_messages",
+            "Messages that are only on disk, counted once for each queue.",
+            value=every.paged,
+        )
+        yield GaugeMetricFamily(
+            "broker_paged_bytes", "Bytes of the messages that are only on disk.", value=every.paged_bytes
+        )
 
     def _rules(self) -> Iterator[Metric]:
         rules = CounterMetricFamily(
@@ -281,21 +286,13 @@ def replication_metrics(replicated: Replicated) -> Iterator[Metric]:
         yield GaugeMetricFamily(f"broker_replication_{name}", meaning, value=value)
 
 
-def _add_queue(
-    messages: GaugeMetricFamily,
-    consumers: GaugeMetricFamily,
-    offline: GaugeMetricFamily,
-    label: str,
-    queues: list[Queue],
+def _add_queues(
+    messages: GaugeMetricFamily, consumers: GaugeMetricFamily, offline: GaugeMetricFamily, label: str, figures: Figures
 ) -> None:
-    messages.add_metric([label, "ready"], sum([queue.ready for queue in queues]))
-    messages.add_metric([label, "paged"], sum([queue.paged for queue in queues]))
-    messages.add_metric([label, "scheduled"], sum(map(len, map(attrgetter("scheduled"), queues))))
-    messages.add_metric([label, "delivering"], sum(map(attrgetter("delivering"), queues)))
-    messages.add_metric([label, "landing"], sum(map(attrgetter("landing"), queues)))
-    attached = sum(map(attrgetter("attached"), queues))
-    consumers.add_metric([label], attached)
-    offline.add_metric([label], sum(map(len, map(attrgetter("consumers"), queues))) - attached)
+    for state in ("ready", "paged", "scheduled", "delivering", "landing"):
+        messages.add_metric([label, state], getattr(figures, state))
+    consumers.add_metric([label], figures.attached)
+    offline.add_metric([label], figures.consumers - figures.attached)
 
 
 class _Snapshot(Collector):
@@ -306,17 +303,24 @@ class _Snapshot(Collector):
         return self._metrics
 
 
-class Metrics:
-    """The metrics of a collector, and those of the process."""
+class Source(Protocol):
+    """Where metrics come from."""
 
-    def __init__(self, collector: Collector) -> None:
+    def collect(self) -> Iterable[Metric | None]:
+        """All metrics; None where others may be served."""
+
+
+class Metrics:
+    """The metrics of a source, and those of the process."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
         self._registry = CollectorRegistry()
-        self._registry.register(collector)
         ProcessCollector(registry=self._registry)
 
     async def answer(self, request: Request) -> Response:
         """The metrics as they are now, as Prometheus text in a format that the caller accepts."""
-        snapshot = _Snapshot(list(self._registry.collect()))
+        snapshot = _Snapshot([*await in_turns(self._source.collect()), *self._registry.collect()])
         encoder, content_type = choose_encoder(request.headers.get("accept", ""))
         content = await asyncio.to_thread(encoder, snapshot)  # it takes a while
         return Response(content, headers={"content-type": content_type})

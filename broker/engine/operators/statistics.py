@@ -2,12 +2,51 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+from typing import Final
 
 from broker.engine.model.errors import NotReadable
 from broker.engine.queues.paging import upkeep
 from broker.engine.queues.queue import LEFT_COUNTERS, Counters, Queue
 from broker.engine.queues.state import State
+
+#: Queues that are looked at in one go: less than a millisecond.
+PART: Final = 256
+
+
+@dataclass(slots=True)
+class Figures:
+    """Some queues together: their messages by state, how many are stopped, their consumers.
+
+    `paged_bytes`: of the paged messages, on disk; `attached`: consumers whose clients are connected.
+    """
+
+    stopped: int = 0
+    ready: int = 0
+    paged: int = 0
+    paged_bytes: int = 0
+    scheduled: int = 0
+    delivering: int = 0
+    landing: int = 0
+    consumers: int = 0
+    attached: int = 0
+
+    def add(self, queues: Iterable[Queue]) -> Figures:
+        """Add the figures of some queues."""
+        for queue in queues:
+            self.stopped += queue.stopped
+            self.ready += queue.ready
+            self.scheduled += len(queue.scheduled)
+            self.delivering += queue.delivering
+            self.landing += queue.landing
+            if queue.tail is not None:
+                self.paged += queue.tail.messages
+                self.paged_bytes += queue.tail.bytes
+            if queue.consumers:
+                self.consumers += len(queue.consumers)
+                self.attached += queue.attached
+        return self
 
 
 class Statistics:
@@ -37,15 +76,19 @@ class Statistics:
         """Messages refused as duplicates."""
         return self._state.duplicates.refused
 
-    @property
-    def paged_messages(self) -> int:
-        """Messages on disk only, counted once for each queue."""
-        return sum([queue.paged for queue in self._state.paged])
+    def figures(self) -> Iterator[Figures | None]:
+        """The figures of all queues together; None after each part of them: others may be served in between."""
+        figures = Figures()
+        for part in self.parts():
+            figures.add(part)
+            yield None
+        yield figures
 
-    @property
-    def paged_bytes(self) -> int:
-        """The bytes of paged messages on disk."""
-        return sum([queue.tail.bytes for queue in self._state.paged if queue.tail is not None])
+    def parts(self) -> Iterator[list[Queue]]:
+        """All queues, some at a time; without those that are deleted meanwhile."""
+        queues = list(self._state.queues.values())
+        for at in range(0, len(queues), PART):
+            yield [queue for queue in queues[at : at + PART] if not queue.deleted]
 
     def oldest_age(self, queue: Queue) -> int:
         """Ms since the next message in line was sent; 0 if there is none, or the disk cannot be read."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from shutil import disk_usage
 from typing import Literal
 
 from pydantic import Field
 
 from broker.build import COMPILED
-from broker.engine import Connected, Queue
+from broker.engine import Connected, Figures, Queue
 from broker.management.models.base import Next, Shown, Total, model_of
 from broker.management.models.links import StateName
 from broker.management.ports import Broker
@@ -143,8 +143,8 @@ class UserList(Shown):
     total: Total
 
 
-def status(broker: Broker) -> Status:
-    """The broker as a whole."""
+def status(broker: Broker, figures: Figures) -> Status:
+    """The broker as a whole; `figures`: those of all queues."""
     engine = broker.engine
     reasons, replicated = broker.unready(), broker.replicated()
     return model_of(
@@ -156,10 +156,10 @@ def status(broker: Broker) -> Status:
         reasons=reasons,
         addresses=len(engine.addresses),
         queues=len(engine.queues),
-        paused_queues=sum(queue.stopped for queue in engine.queues.values()),
-        consumers=sum(queue.attached for queue in engine.queues.values()),
+        paused_queues=figures.stopped,
+        consumers=figures.attached,
         messages=engine.usage.messages,
-        paged=engine.statistics.paged_messages,
+        paged=figures.paged,
         memory_bytes=engine.usage.bytes,
         memory_bytes_max=engine.usage.bytes_max,
         transactions=len(engine.transactions),
@@ -186,7 +186,7 @@ def _journal(broker: Broker) -> JournalShown:
     )
 
 
-def balance(broker_id: bytes, position: int, counts: Sequence[tuple[Queue, int]]) -> Balance:
+def balance(broker_id: bytes, position: int, counts: Iterable[tuple[Queue, int]]) -> Balance:
     """The balance as a model; safe in any thread, since the fields of queues that it reads never change."""
     queues = [
         QueueBalance(id=queue.id, name=queue.name, address=queue.address.name, durable=queue.durable, journalled=count)

@@ -23,6 +23,7 @@ from broker.management.models.broker import Balance, Replayed, Status, UserList,
 from broker.management.operator_log import log_action
 from broker.management.ports import Broker
 from broker.management.problems import Refused
+from broker.management.turns import in_turns
 
 
 class BrokerCalls:
@@ -50,8 +51,9 @@ class BrokerCalls:
 
     async def status(self) -> Status:
         """The broker as a whole."""
+        [figures] = await in_turns(self._engine.statistics.figures())
         self._broker.tick.enter()
-        return models.status(self._broker)
+        return models.status(self._broker, figures)
 
     async def failover(self, request: Request) -> Status:
         """Hand the journal over to the other broker of the pair: confirm what is in flight, then become the standby."""
@@ -74,18 +76,19 @@ class BrokerCalls:
     async def balance(self) -> Response:
         """How many messages of each queue the journal holds below a position; answered once all below it is on disk."""
         self._broker.tick.enter()
-        balance: asyncio.Future[tuple[int, list[tuple[Queue, int]]]] = asyncio.get_running_loop().create_future()
+        balance: asyncio.Future[tuple[int, list[Queue], list[int]]] = asyncio.get_running_loop().create_future()
 
         def take() -> None:
             if not balance.done():  # the caller may be gone
                 balance.set_result(self._engine.balance())
 
         self._engine.transactions.between(take)
-        position, counts = await balance
+        position, queues, counts = await balance
         await durable(self._engine)
         # Off the event loop: for 100,000 queues this takes a third of a second.
         broker_id = self._engine.journal.broker_id
-        text = await asyncio.to_thread(lambda: models.balance(broker_id, position, counts).model_dump_json())
+        counted = zip(queues, counts, strict=True)
+        text = await asyncio.to_thread(lambda: models.balance(broker_id, position, counted).model_dump_json())
         return Response(text, media_type="application/json")
 
     async def replay(self, request: Request) -> Replayed:

@@ -14,8 +14,10 @@ from prometheus_client.registry import Collector
 from broker.engine import Action, DeadLetterRule
 from broker.engine.model.task import TaskKind, TaskRequest, TaskState, TaskVerb
 from broker.engine.moves.transfer import MessageRange
+from broker.engine.operators.statistics import PART
 from broker.engine.routing import registry
 from broker.management.limits import Limits as CallLimits
+from broker.management.metrics import BrokerCollector
 from tests.broker.management.harness import NOW, Client, Inbox, TestBroker
 from tests.broker.management.linked import Session, linked
 from tests.broker.management.samples import scrape, value
@@ -254,3 +256,14 @@ async def test_scraping_does_not_hold_up_the_loop(client: Client, monkeypatch: p
     monkeypatch.setattr("broker.management.metrics.choose_encoder", lambda accept: (noted, content_type))
     await scrape(client)
     assert threads == [True]
+
+
+async def test_the_figures_of_many_queues_are_taken_in_turns(broker: TestBroker) -> None:
+    """What is deleted or created meanwhile is in them or not; each queue is looked at once."""
+    for number in range(2 * PART + 1):
+        broker.queue(f"q{number}")
+    figures = broker.engine.statistics.figures()
+    assert next(figures) is None
+    registry.delete_queue(broker.engine._state, broker.engine.queue(f"q{2 * PART}"))
+    assert [each is None for each in figures] == [True, True, False]
+    assert list(BrokerCollector(broker, 10).collect()).count(None) >= 3

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 import pytest
 
 from broker.management import turns
-from broker.management.turns import PART_BYTES, TURN_US, Turns
+from broker.management.turns import PART_BYTES, TURN_US, Turns, in_turns
 
 
 class Clock:
@@ -73,3 +74,23 @@ async def test_who_is_closed_has_no_turn(clock: Clock) -> None:
 
 def test_a_part_of_the_dearest_bytes_fits_a_turn_twice() -> None:
     assert PART_BYTES * 0.6 < 2 * TURN_US  # a chunk of one byte has six, and takes 3.6 us
+
+
+async def test_others_are_served_while_a_long_answer_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, seen = Clock(), list[int]()
+    monkeypatch.setattr(turns, "thread_cpu_us", clock)
+
+    def work() -> Iterator[int | None]:
+        for number in range(6):
+            clock.used += TURN_US // 2
+            yield number if number % 2 else None
+
+    async def other() -> None:
+        while True:
+            seen.append(clock.used)
+            await asyncio.sleep(0)
+
+    served = asyncio.create_task(other())
+    assert await in_turns(work()) == [1, 3, 5]
+    served.cancel()
+    assert seen == [TURN_US, 2 * TURN_US, 3 * TURN_US]

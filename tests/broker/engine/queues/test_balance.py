@@ -16,8 +16,8 @@ from tests.simulation.world import accounts, journal_directory
 
 def counted(bench: Bench) -> tuple[int, dict[int, int]]:
     """The balance, by queue id."""
-    position, queues = bench.engine.balance()
-    return position, {queue.id: count for queue, count in queues}
+    position, queues, counts = bench.engine.balance()
+    return position, {queue.id: count for queue, count in zip(queues, counts, strict=True)}
 
 
 def recounted(bench: Bench, position: int) -> dict[int, int]:
