@@ -235,6 +235,21 @@ def moved(meter: Meter, count: int) -> None:
     meter.ask("move", lambda: meter.bench.engine.tasks.start(TaskRequest(kind=TaskKind.MOVE, queue="a", target="b")))
 
 
+def rollback(meter: Meter, count: int) -> None:
+    """A rollback that gives deliveries back to their consumer and forgets sends, as many as a connection may hold."""
+    count = min(count, 30_000)
+    meter.filled("a", count)
+    taker, tx = meter.taken("a"), meter.bench.begin()
+    for message in taker.taken:
+        meter.consumers.acknowledge(taker.consumer, message.id, tx, kept=True)
+    for first in range(0, count, RUN):
+        meter.bench.send("b", *[BODY] * min(RUN, count - first), tx=tx)
+    meter.bench.run()
+    meter.bench.enter()
+    meter.begin()
+    meter.ask("rollback", lambda: meter.bench.engine.transactions.rollback(tx))
+
+
 def last_value(meter: Meter, count: int) -> None:
     """The change of a queue to one that keeps the last value of each key."""
     for first in range(0, count, RUN):
@@ -323,6 +338,7 @@ ENGINE_CASES: Final[dict[str, Callable[[Meter, int], None]]] = {
         selected,
         moved,
         last_value,
+        rollback,
         reload,
         random_verbs,
     )

@@ -22,6 +22,7 @@ CASES: Final = {
     "selected": 50_000,
     "last_value": 20_000,
     "reload": 5_000,
+    "rollback": 20_000,
     "rejected": 2_000,
     "expired": 2_000,
     "sessions_expired": 6_000,

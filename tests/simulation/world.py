@@ -172,7 +172,9 @@ def check_counters(broker: SimBroker) -> None:
         assert queue.delivering == (0 if queue.non_destructive else held)
     totals, queues = broker.engine._state.totals, broker.engine.queues.values()
     assert totals.added >= sum(queue.counters.added for queue in queues)
-    assert all(total >= sum(lefts) for total, *lefts in zip(totals.left, *[queue.left for queue in queues], strict=True))
+    assert all(
+        total >= sum(lefts) for total, *lefts in zip(totals.left, *[queue.left for queue in queues], strict=True)
+    )
     usage = broker.engine.usage
     assert usage.bytes >= 0
     assert usage.messages >= 0

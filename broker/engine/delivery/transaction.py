@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import chain
+from operator import attrgetter
 from typing import Final
 
 from broker.engine.delivery import redelivery
@@ -40,7 +41,7 @@ from broker.engine.queues.removal import consume, removal_bytes_of, settle_ackno
 from broker.engine.queues.room import Room
 from broker.engine.queues.settling import ACKNOWLEDGED, FAILED
 from broker.engine.queues.state import NO_WAY_BACK, State
-from broker.engine.queues.steps import BUDGET, LongWork, Steps
+from broker.engine.queues.steps import BUDGET, LongWork, Steps, gathered
 from broker.engine.queues.uncommitted import Uncommitted
 from broker.engine.routing import destinations
 from store.record import DeadLetterReason
@@ -59,11 +60,22 @@ _RETURN_COST: Final = 100
 #: A step of checks costs so much.
 _STEP_COST: Final = 500
 
+#: How many deliveries return to their consumers in a step of a rollback, and what that and forgetting a message costs.
+KEPT_TOGETHER: Final = 512
+_KEPT_COST: Final = 2
+_UNDO_COST: Final = 2
+
 #: The owner of the commits that are done in steps: one after the other.
 _COMMITS: Final = "commits"
 
+_ID: Final[Callable[[Message], int]] = attrgetter("id")
+
 #: Called with None once a transaction is committed, else with the reason why nothing of it is done.
 Committed = Callable[[EngineError | None], None]
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 def _raise(refusal: EngineError | None) -> None:
@@ -183,6 +195,7 @@ class Transactions:
     def __init__(self, state: State) -> None:
         self._state = state
         self._open: dict[Transaction, None] = {}
+        self._ending: dict[Transaction, list[Callable[[], None]]] = {}  # rolled back in steps
         self._performed = 0  # the tick of which the last commit in steps ended
 
     def __len__(self) -> int:
@@ -264,40 +277,74 @@ class Transactions:
         else:
             self._state.steps.begin(_COMMITS, _called(call))
 
-    def rollback(self, transaction: Transaction) -> None:
+    def rollback(self, transaction: Transaction, done: Callable[[], None] = _nothing) -> None:
         """Forget the sends, and return the deliveries as failed to their queues or, if `kept`, to their consumers.
 
-        No effect on a closed transaction.
+        Many are forgotten, and come back to their consumers, in steps; then `done` is called.  No effect on a closed
+        transaction.
         """
+        if transaction in self._ending:
+            self._ending[transaction].append(done)
+            return
         if transaction not in self._open:
+            done()
             return
         state = self._state
         state.mark = NO_WAY_BACK
         del self._open[transaction]
+        self._ending[transaction] = [done]
         settle_acknowledged(state)
         transaction.closed = True
         state.room.release(transaction.held)
-        publish.undo(state, transaction.sends)
-        transaction.sends.clear()
-        transaction.batches.clear()
-        by_consumer: dict[Consumer, list[Message]] = {}
-        for settlement in transaction.settlements:
+        transaction.sends.clear()  # `batches` has them
+        self._return(transaction)
+        state.steps.begin(("rollback", transaction), gathered(self._roll_back(transaction)))
+
+    def _roll_back(self, transaction: Transaction) -> LongWork:
+        state = self._state
+        together = state.steps.at_most(KEPT_TOGETHER)
+        transaction.settlements.reverse()  # the next one last
+        while transaction.settlements:
+            state.mark = NO_WAY_BACK
+            settlement = transaction.settlements[-1]
+            some = settlement.messages[:together]
+            del settlement.messages[:together]
+            if not settlement.messages:
+                transaction.settlements.pop()
             consumer = settlement.consumer
             if settlement.kept and not consumer.closed:
-                redelivery.count_failure(state, consumer.queue, settlement.messages)
-                consumer.take_again(settlement.messages)
+                redelivery.count_failure(state, consumer.queue, some)
+                consumer.take_again(some)
+            else:  # its link has ended meanwhile
+                redelivery.give_back(state, consumer.queue, some, redelivery.ROLLBACK, consumer)
+            yield _KEPT_COST * len(some)
+        while transaction.batches:
+            state.mark = NO_WAY_BACK
+            sends, messages = transaction.batches.pop()
+            publish.undo(state, sends)
+            yield _UNDO_COST * (len(sends) + len(messages))
+        for done in self._ending.pop(transaction):
+            done()
+
+    def _return(self, transaction: Transaction) -> None:
+        """Return the deliveries that are not kept for their consumers, in their order."""
+        by_consumer: dict[Consumer, list[Message]] = {}
+        kept: list[Settlement] = []
+        for settlement in transaction.settlements:
+            if settlement.kept and not settlement.consumer.closed:
+                kept.append(settlement)
             else:
-                by_consumer.setdefault(consumer, []).extend(settlement.messages)
-        transaction.settlements.clear()
+                by_consumer.setdefault(settlement.consumer, []).extend(settlement.messages)
+        transaction.settlements = kept
         for consumer, messages in by_consumer.items():
-            messages.sort(key=lambda message: message.id)
-            redelivery.give_back(state, consumer.queue, messages, redelivery.ROLLBACK, consumer)
+            messages.sort(key=_ID)
+            redelivery.give_back(self._state, consumer.queue, messages, redelivery.ROLLBACK, consumer)
 
     def settling(self, consumer: Consumer, ids: Collection[int]) -> list[tuple[Transaction, Settlement]]:
         """The settlements of a consumer's deliveries in open transactions, of any of these messages."""
         return [
             (transaction, settlement)
-            for transaction in self._open
+            for transaction in chain(self._open, self._ending)
             for settlement in transaction.settlements
             if settlement.consumer is consumer and any([message.id in ids for message in settlement.messages])
         ]
@@ -319,7 +366,7 @@ class Transactions:
 
     def holding(self, queue: Queue) -> list[int]:
         """The ids of a queue's messages that are settled in open transactions."""
-        settlements = [each for transaction in self._open for each in transaction.settlements]
+        settlements = [each for transaction in chain(self._open, self._ending) for each in transaction.settlements]
         return [message.id for each in settlements if each.consumer.queue is queue for message in each.messages]
 
     def next_due(self) -> int | None:

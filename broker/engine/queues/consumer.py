@@ -199,9 +199,9 @@ class Consumer:
         """
         assert self.window < 0, "credit of a window would have to be reduced again"
         unacked = self.unacked
-        held = [unacked.pop(id) for id in list(unacked)[-self.held :]] if self.held else []
-        for message in (*messages, *held):
-            unacked[message.id] = message
+        held = [unacked.popitem()[1] for _ in range(self.held)]
+        unacked.update([(message.id, message) for message in messages])
+        unacked.update([(message.id, message) for message in reversed(held)])
 
     def room(self) -> tuple[int, int]:
         """How many messages, and bytes, it may get now; the last message may exceed the bytes."""

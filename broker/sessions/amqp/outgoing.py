@@ -8,7 +8,7 @@ one gets the source's default outcome, or released.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final
 
@@ -221,7 +221,7 @@ class OutgoingLink:
         """Add outcomes to a transaction, which apply when it commits."""
         engine, consumer, tx = self._owner.engine, self.attached, self._owner.transaction(state.txn_id)
         outcome = state.outcome if isinstance(state.outcome, OUTCOMES) else self._default
-        taken = [id for id in ids if id not in consumer.unacked]
+        taken = {id for id in ids if id not in consumer.unacked}
         if taken and any([each is not tx.transaction for each, _ in engine.transactions.settling(consumer, taken)]):
             text = "An outcome is part of one transaction: that of this delivery is part of another one."
             self._owner.detach(tx.coordinator, Error(TRANSACTION_ROLLBACK, text))  # part 4, 4.4.2
@@ -241,10 +241,10 @@ class OutgoingLink:
         if not event.settled:
             tx.unsettled.append((self.link.session, following(event.first, len(event.contexts)), outcome))
 
-    def _let_go(self, ids: list[int]) -> None:
+    def _let_go(self, ids: Iterable[int]) -> None:
         """Note that the receiver has settled deliveries whose outcome waits for a discharge: it has forgotten them."""
         consumer = self.attached
-        taken = [id for id in ids if id not in consumer.unacked]
+        taken = {id for id in ids if id not in consumer.unacked}
         if taken:
             self._owner.engine.transactions.let_go(consumer, taken)
 

@@ -97,22 +97,20 @@ class Transactions:
         found = self.find(txn_id)
         del self._open[txn_id]
         if fail:
-            self._engine.transactions.rollback(found.transaction)
-            done(None, [])
+            self._engine.transactions.rollback(found.transaction, partial(done, None, []))
         elif found.refused is None:
             self._committing[found] = None
             self._engine.transactions.commit(found.transaction, partial(self._committed, found, done))
         else:
-            self._engine.transactions.rollback(found.transaction)
-            done(found.refused, [])
+            self._engine.transactions.rollback(found.transaction, partial(done, found.refused, []))
 
     def _committed(self, found: OpenTransaction, done: Discharged, refusal: EngineError | None) -> None:
         self._committing.pop(found, None)
         if refusal is None:
             done(None, found.unsettled)
         else:
-            self._engine.transactions.rollback(found.transaction)
-            done(Error(TRANSACTION_ROLLBACK, f"{condition(refusal)}: {refusal}"), [])
+            error = Error(TRANSACTION_ROLLBACK, f"{condition(refusal)}: {refusal}")
+            self._engine.transactions.rollback(found.transaction, partial(done, error, []))
 
     def abandon(self, coordinator: Receiver | None = None) -> None:
         """Roll back the open transactions of a coordinator's link; without one, all."""

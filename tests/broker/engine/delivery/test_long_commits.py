@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from broker.engine.delivery import redelivery
 from broker.engine.delivery.transaction import Transaction
 from broker.engine.model.errors import EngineError, NoQueue, TransactionClosed
+from broker.engine.queues.steps import STEP
 from tests.broker.engine.engine_harness import Bench, Taker, Waiting, entries_with
 from tests.support.sim_broker import SimBroker
 
@@ -344,3 +346,90 @@ def test_what_is_durable_becomes_ready_in_steps() -> None:
     assert max(after - before for before, after in pairwise([0, *ready])) < COUNT
     bench.broker.after_tick = lambda: None
     bench.check()
+
+
+class Kept:
+    """Settled in a transaction one by one, to be its consumer's again after a rollback."""
+
+    def __init__(self, bench: Bench, count: int) -> None:
+        bench.sent("a", *[b"%d" % n for n in range(count)])
+        self.taker = bench.take("a", window=-1)
+        self.tx = bench.begin()
+        self.ids = [message.id for message in self.taker.taken]
+        for id in self.ids:
+            bench.engine.consumers.acknowledge(self.taker.consumer, id, self.tx, kept=True)
+        bench.run()
+
+
+def steps_of(bench: Bench) -> Iterator[None]:
+    """Each tick until nothing goes on in steps."""
+    while bench.engine.ticks.is_working:
+        yield
+        bench.engine.ticks.end()
+        bench.broker.write()
+        bench.engine.ticks.begin()
+
+
+def test_a_rollback_gives_many_deliveries_back_in_steps_in_their_order_and_tells_at_the_end(bench: Bench) -> None:
+    kept, told = Kept(bench, 3 * STEP), list[int]()
+    bench.limit_ticks(12, least=12)
+    bench.enter().transactions.rollback(kept.tx, lambda: told.append(len(kept.taker.consumer.unacked)))
+    seen = []
+    for _ in steps_of(bench):
+        seen.append(len(kept.taker.consumer.unacked))
+        assert bool(told) is (seen[-1] == len(kept.ids))
+    assert len(seen) >= 3
+    assert seen == sorted(set(seen)), "more in each tick"
+    assert told == [len(kept.ids)]
+    assert list(kept.taker.consumer.unacked) == kept.ids
+    assert {bench.queue("a").delivery_count(id) for id in kept.ids} == {1}
+    bench.run()
+    again = bench.restart()
+    assert {again.queue("a").delivery_count(id) for id in kept.ids} == {1}
+
+
+def test_a_consumer_may_end_while_a_rollback_gives_its_deliveries_back(bench: Bench) -> None:
+    kept = Kept(bench, 3 * STEP)
+    bench.limit_ticks(12, least=12)
+    bench.enter().transactions.rollback(kept.tx)
+    next(steps_of(bench))
+    bench.engine.consumers.close(kept.taker.consumer, redelivery.CLOSED)
+    bench.run()
+    assert [message.id for message in bench.messages("a")] == kept.ids
+    assert bench.queue("a").delivering == 0
+    bench.check()
+
+
+def test_what_was_let_go_while_a_rollback_goes_on_returns_to_its_queue(bench: Bench) -> None:
+    kept = Kept(bench, 3 * STEP)
+    bench.limit_ticks(12, least=12)
+    bench.enter().transactions.rollback(kept.tx)
+    next(steps_of(bench))
+    bench.engine.transactions.let_go(kept.taker.consumer, {kept.ids[-1]})
+    bench.run()
+    assert [message.id for message in kept.taker.taken] == [*kept.ids, kept.ids[-1]], "it is delivered again"
+
+
+def test_who_rolls_back_what_is_being_rolled_back_is_told_at_the_end_too(bench: Bench) -> None:
+    kept, told = Kept(bench, 3 * STEP), list[str]()
+    bench.limit_ticks(12, least=12)
+    bench.enter().transactions.rollback(kept.tx, lambda: told.append("first"))
+    bench.engine.transactions.rollback(kept.tx, lambda: told.append("second"))
+    assert not told
+    bench.run()
+    bench.engine.transactions.rollback(kept.tx, lambda: told.append("third"))
+    assert told == ["first", "second", "third"]
+
+
+def test_many_sends_are_forgotten_in_steps(bench: Bench) -> None:
+    tx, ticks = bench.begin(), 0
+    for number in range(STEP):
+        bench.send(f"new{number}", b"x", tx=tx)
+    bench.run()
+    bench.limit_ticks(12, least=12)
+    bench.enter().transactions.rollback(tx)
+    for _ in steps_of(bench):
+        ticks += 1
+    assert ticks >= 3
+    bench.run()
+    assert (bench.engine.usage.messages, bench.engine.usage.bytes) == (0, 0)
