@@ -16,10 +16,9 @@ from broker.config import Config, ConfigError, Reload, rules_of
 from broker.daemon.server import Server
 from broker.daemon.systemd import Notifier
 from broker.daemon.wiring import Broker, Declarations, declaring, settings_table
-from broker.engine import LongWork
+from broker.engine import DeadLetterRule, LongWork
 from broker.engine.model.errors import EngineError
 from broker.engine.model.settings_match import SettingsTable
-from broker.engine.moves.dead_letter_rules import DeadLetterRule
 from broker.log import Log
 from broker.security.reload import BrokerSecurity, Prepared
 from broker.security.users_file import UnusableFile

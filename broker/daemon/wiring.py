@@ -16,14 +16,22 @@ from broker import __version__, clock
 from broker.config import AmqpAcceptor, Config, StompAcceptor, rules_of
 from broker.config.addresses import Queue as QueueSection
 from broker.daemon.descriptors import bodies_open_max, limit
-from broker.engine import DiskWatch, Divert, Engine, JumpDetectingClock, LongWork, Restored
+from broker.engine import (
+    DECLARE_COST,
+    Configuration,
+    DiskWatch,
+    Divert,
+    Engine,
+    JumpDetectingClock,
+    LongWork,
+    Restored,
+)
 from broker.engine.model.attributes import FIELDS, PLAIN, RequestedAttributes
 from broker.engine.model.errors import EngineError
 from broker.engine.model.limits import Limits
 from broker.engine.model.message import Format, RoutingType
 from broker.engine.model.report import Report
 from broker.engine.model.settings_match import SettingsTable
-from broker.engine.operators.configuration import DECLARE_COST, Configuration
 from broker.security.policy import allot, permission_table
 from broker.sessions.amqp.format import AmqpFormat
 from broker.sessions.mqtt.format import MqttFormat

@@ -42,6 +42,7 @@ from broker.engine.moves.replay import NAME_CHARS_MAX, Replayed, ReplayItem
 from broker.engine.moves.rule_runs import OUTCOMES, DeadLetterRules, Trial, Verdict
 from broker.engine.moves.transfer import MessageRange, MoveResult
 from broker.engine.operators.administration import NewQueue
+from broker.engine.operators.configuration import DECLARE_COST, Configuration
 from broker.engine.operators.connections import Connected
 from broker.engine.operators.disk import DiskWatch
 from broker.engine.operators.statistics import Figures
@@ -77,6 +78,7 @@ from store.record import DeadLetterReason, RemovalReason
 __all__ = [
     "AT_MOST_MAX",
     "COUNTED",
+    "DECLARE_COST",
     "EVERY_MIN",
     "GROUPED_BY",
     "IN_FLIGHT_OUTCOMES",
@@ -95,6 +97,7 @@ __all__ = [
     "Checksum",
     "Client",
     "ClientSubscription",
+    "Configuration",
     "Connected",
     "Consumer",
     "DeadLetterCount",
