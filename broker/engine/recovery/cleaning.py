@@ -18,7 +18,8 @@ goes, and makes more room than they took.  There a segment is cleaned that is ha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Final
 
 from broker.engine.model.errors import NotReadable
@@ -29,13 +30,18 @@ from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
 from store.errors import JournalFull
 
-#: The most that a slice looks at and copies: at most 50 MiB/s (`cleaning_period`), and some milliseconds each.
+#: The most that a slice looks at, in some milliseconds.
 SLICE_QUEUES: Final = 1_000
 SLICE_MESSAGES: Final = 4_000
+
+#: The most that a slice copies, in some milliseconds: at most 50 MiB/s, and 50,000 messages (`cleaning_period`).
+COPIED_MESSAGES: Final = 1_000
 SLICE_BYTES: Final = 1 << 20
 
 #: How long a round pauses when the disk has no room for copies, in ms.
 FULL_RETRY_MS: Final = 5_000
+
+_AGE: Final = attrgetter("message.id")
 
 #: Called with the messages of a queue that a slice has copied, to write other records about them again in the same
 #: entry.  All of a slice are passed together, as the callee may have to find them among many.
@@ -59,7 +65,8 @@ class _Round:
     def __init__(self, segment: int, bound: int, queues: list[Queue]) -> None:
         self.segment = segment
         self.bound = bound
-        self.queues = queues  # those still to look at, the next one last
+        self.queues = queues  # those to look at
+        self.slices: Iterator[None] | None = None  # of looking; None: not begun
         self.found: dict[int, _Found] = {}  # by the message's id(): queues that paged it have a message each
         self.paged: list[tuple[Queue, Chunk, list[int]]] = []  # rows of tails, still to be copied
         self.order: list[_Found] | None = None  # those still to copy, the next one last
@@ -139,27 +146,44 @@ class Cleaner:
     # -- looking ---------------------------------------------------------------------------------------------------
 
     def _look(self, round: _Round) -> None:
-        seen = 0
-        for _ in range(min(SLICE_QUEUES, len(round.queues))):
-            queue = round.queues.pop()
+        """Look at a slice; after the last one the round has an order."""
+        if round.slices is None:
+            round.slices = self._slices(round)
+        if next(round.slices, round) is round:
+            # The youngest come first in the list: the oldest are taken from its end, and copied in order.
+            round.order = sorted(round.found.values(), key=_AGE, reverse=True)
+            round.found = {}
+
+    def _slices(self, round: _Round) -> Iterator[None]:
+        """Look at all queues, a slice at a time.
+
+        Messages may leave a queue between two slices of it: their `refs` are fewer then than the queues they are in.
+        """
+        room = SLICE_MESSAGES
+        for number, queue in enumerate(round.queues, 1):
             if queue.deleted:
                 continue
             older = queue.older(round.bound) + tail_compaction.kept(queue)
-            for message in older:
-                if message.segment == round.segment:
-                    found = round.found.get(id(message))
-                    if found is None:
-                        found = round.found[id(message)] = _Found(message)
-                    found.queues.append(queue)
             paged = tail_compaction.rows_in(queue, round.segment)
             round.paged += [(queue, chunk, rows) for chunk, rows in paged]
-            seen += len(older) + len(paged)
-            if seen >= SLICE_MESSAGES:
-                break
-        if not round.queues:
-            # The youngest come first in the list: the oldest are taken from its end, and copied in order.
-            round.order = sorted(round.found.values(), key=lambda found: found.message.id, reverse=True)
-            round.found = {}
+            room -= len(paged)
+            at = 0
+            while at < len(older):
+                some = older[at : at + max(room, 1)]
+                at += len(some)
+                room -= len(some)
+                for message in some:
+                    if message.segment == round.segment:
+                        found = round.found.get(id(message))
+                        if found is None:
+                            found = round.found[id(message)] = _Found(message)
+                        found.queues.append(queue)
+                if room <= 0:
+                    yield
+                    room = SLICE_MESSAGES
+            if not number % SLICE_QUEUES:
+                yield
+                room = SLICE_MESSAGES
 
     # -- copying ---------------------------------------------------------------------------------------------------
 
@@ -177,7 +201,7 @@ class Cleaner:
         if not order:
             self._carry_slice(round)
             return
-        slice, size = order[-SLICE_MESSAGES:], 0
+        slice, size = order[-COPIED_MESSAGES:], 0
         slice.reverse()
         for count, found in enumerate(slice, 1):
             size += found.message.size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -12,6 +13,7 @@ from broker.engine.delivery.redelivery import CLOSED, INTERRUPTED, rejected
 from broker.engine.model.limits import Limits
 from broker.engine.model.message import RoutingType
 from broker.engine.queues.paging import upkeep
+from broker.engine.recovery import cleaning
 from store import decode
 from tests.broker.engine.engine_harness import Bench
 from tests.simulation.world import check_accounts, journal_records
@@ -173,6 +175,28 @@ def test_what_leaves_a_queue_while_it_is_being_copied_does_not_come_back() -> No
     assert [again.bodies(name) for name in ("one", "two")] == [[], [b"both"]]
 
 
+def test_what_leaves_a_queue_between_two_slices_of_it_does_not_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cleaning, "SLICE_MESSAGES", 2)
+    monkeypatch.setattr(cleaning, "COPIED_MESSAGES", 2)
+    bench = Bench(segment_bytes=SEGMENT, engine_limits={"cleaning_period": STEP_MS})
+    taker = bench.take("a", window=-1)
+    bodies = [b"%d" % n for n in range(9)]
+    messages = bench.sent("a", *bodies)
+    busy, cleaner, looked = Churn(bench), bench.engine.cleaner, list[int]()
+    while cleaner._round is None or cleaner._round.order is None:
+        if cleaner._round is not None:
+            looked.append(len(cleaner._round.found))
+            if looked[-1] == 4:
+                bench.ack(taker, messages[1], messages[6])  # seen, and not seen yet
+        busy.step()
+    assert 4 in looked
+    assert max(b - a for a, b in pairwise(looked)) <= 2
+    busy.run(12)
+    assert all(message.segment > 8 for n, message in enumerate(messages) if n not in {1, 6})
+    check_accounts(bench.broker)
+    assert bench.restart().bodies("a") == [body for n, body in enumerate(bodies) if n not in {1, 6}]
+
+
 def test_order_is_that_of_arrival_after_a_restart(bench: Bench) -> None:
     """Copies lie behind younger messages in the journal."""
     bench.sent("a", b"1", b"2")
@@ -186,8 +210,16 @@ def test_order_is_that_of_arrival_after_a_restart(bench: Bench) -> None:
 
 @given(seed=st.integers(0, 1 << 32), crash=st.booleans())
 @settings(max_examples=10)
-def test_random_survivors(seed: int, crash: bool) -> None:
+@pytest.mark.parametrize("slices", [1_000, 3])
+def test_random_survivors(slices: int, seed: int, crash: bool) -> None:
     """Some messages of every segment stay; a restart finds exactly them, in their order."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cleaning, "SLICE_MESSAGES", slices)
+        patch.setattr(cleaning, "COPIED_MESSAGES", slices)
+        random_survivors(seed, crash)
+
+
+def random_survivors(seed: int, crash: bool) -> None:
     bench = Bench(segment_bytes=SEGMENT)
     chance = Random(seed)
     expected: list[bytes] = []
