@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from broker.engine.delivery.redelivery import CLOSED
+from broker.engine.model.access import Identity
 from broker.engine.model.errors import AlreadyInUse, InvalidSelector
 from broker.engine.model.message import RoutingType
+from broker.engine.model.permissions import Permission, PermissionTable
 from tests.broker.engine.engine_harness import Bench, Taker
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -100,3 +102,19 @@ def test_a_bad_selector_makes_nothing(bench: Bench) -> None:
     with pytest.raises(InvalidSelector, match="a ="):
         subscribed(bench, selector="a =")
     assert "news" not in bench.engine.addresses
+
+
+@pytest.mark.parametrize(("lost", "closed"), [("", False), ("news", True), ("news::s", True)])
+def test_a_subscriber_needs_the_right_on_the_address_and_on_the_queue(bench: Bench, lost: str, closed: bool) -> None:
+    """Whichever is taken away closes it."""
+    members: frozenset[str] = frozenset({"r"})
+    rights = {name: {permission: members for permission in Permission} for name in ("news", "news::s")}
+    bench.engine.security.roles_of = lambda user: members
+    bench.engine.security.change(PermissionTable(rights.items()))
+    access = bench.engine.security.access(Identity("u", members), "")
+    taker = subscribed(bench, name="s", durable=True, access=access)
+    if lost:
+        rights[lost][Permission.CONSUME] = frozenset()
+    bench.enter().secure(PermissionTable(rights.items()))
+    bench.run()
+    assert (taker.consumer.closed, taker.consumer.revoked, bool(taker.closed)) == (closed, closed, closed)
