@@ -99,7 +99,10 @@ class Tick:
     def touch(self, transport: Transport) -> None:
         """Flush this transport at the end of the tick.  The calls since `enter` were for it."""
         self._touched[transport] = None
-        self.engine.ticks.end_calls(transport)
+        try:
+            self.engine.ticks.end_calls(transport)
+        except BaseException as error:
+            self.end_process(error)
 
     def durable(self, ticket: int) -> None:
         """Process an announcement of the writer: everything up to a ticket is on disk."""
@@ -167,7 +170,10 @@ class Tick:
         if len(self._ending) > 1:
             return  # the work that the first one began goes on until there are no more
         self.enter()
-        self.engine.ticks.add_work("connections that end", self._end_connections(), None)
+        try:
+            self.engine.ticks.add_work("connections that end", self._end_connections(), None)
+        except BaseException as error:
+            self.end_process(error)
 
     def _end_connections(self) -> LongWork:
         while self._ending:
