@@ -242,8 +242,8 @@ def rollback(meter: Meter, count: int) -> None:
     taker, tx = meter.taken("a"), meter.bench.begin()
     for message in taker.taken:
         meter.consumers.acknowledge(taker.consumer, message.id, tx, kept=True)
-    for first in range(0, count, RUN):
-        meter.bench.send("b", *[BODY] * min(RUN, count - first), tx=tx)
+    for first in range(0, count // 4, RUN):
+        meter.bench.send("b", *[BODY] * min(RUN, count // 4 - first), tx=tx)
     meter.bench.run()
     meter.bench.enter()
     meter.begin()
