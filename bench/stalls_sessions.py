@@ -37,6 +37,9 @@ SUBSCRIBERS: Final = 300
 #: The topic of a client that has nothing to do with others; no wildcard at the beginning matches it.
 NEIGHBOUR: Final = "$neighbour"
 
+#: One in so many messages is a topic that a client may not send to: 8,000 at 200,000 messages.
+MESSAGES_OF_A_REFUSAL: Final = 25
+
 #: How long messages and sessions that expire last, in s.
 LASTING_S: Final = 1_000
 
@@ -222,6 +225,24 @@ def fan_out(messages: int) -> Longest:
     return meter.longest()
 
 
+def refused(messages: int) -> Longest:
+    """Messages on as many topics, one for 25, that the client may not send to, sent together, and again."""
+    rights = dict.fromkeys(_ALL_RIGHTS, ("amq",))
+    others = dict.fromkeys(_ALL_RIGHTS, ("others",))
+    settings = [
+        SecuritySetting.model_validate({"match": match} | who) for match, who in (("#", rights), ("x.#", others))
+    ]
+    meter = SessionMeter(messages, small(security_settings=settings), neighbour=True)
+    codec = (producer := meter.login("producer")).codec
+    for _ in range(2):  # the topics of the second are known, so that they are one run
+        for number in range(max(messages // MESSAGES_OF_A_REFUSAL, 1)):
+            codec.send_publish(PublishHead(codec.version, f"x/{number}"), [b""], [])
+        meter.begin()
+        producer.settle()
+    assert not producer.closed, producer.goodbye
+    return meter.longest()
+
+
 def retained_matched(messages: int) -> Longest:
     """SUBSCRIBE of topic filters that match all retained messages, half as many."""
     meter = SessionMeter(messages, neighbour=True)
@@ -239,5 +260,5 @@ def _unread(data: bytes) -> None:
 
 SESSION_CASES: Final[dict[str, Callable[[int], Longest]]] = {
     case.__name__: case
-    for case in (retained_expired, sessions_expired, taken_over, permissions, fan_out, retained_matched)
+    for case in (retained_expired, sessions_expired, taken_over, permissions, fan_out, refused, retained_matched)
 }

@@ -29,6 +29,7 @@ CASES: Final = {
     "retained_expired": 10_000,
     "retained_matched": 1_000,
     "fan_out": 10_000,
+    "refused": 50_000,
 }
 
 

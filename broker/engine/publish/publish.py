@@ -230,10 +230,16 @@ def publish(
         without_room = [Refusal(send, send.messages, error) for send in sends]
         result.refusals = without_room if stop else result.refusals + without_room
         parts = []
+    wrong: Message | None = None  # the first that is refused; with `stop` only what is `earlier` is accepted
+    earlier: set[Message] = set()
     for send, messages in parts:
-        left = _before(result.refusals[0].messages[0], everything, messages) if result.refusals and stop else messages
-        if left:
-            _publish_part(state, send, left, result, producer, stop=stop)
+        if stop and result.refusals:
+            if wrong is not result.refusals[0].messages[0]:
+                wrong = result.refusals[0].messages[0]
+                earlier = set(everything[: everything.index(wrong)])
+            messages = [message for message in messages if message in earlier]
+        if messages:
+            _publish_part(state, send, messages, result, producer, stop=stop)
     if state.tracer is not None:
         trace(state, state.tracer, everything, result.refusals)
     return result
@@ -337,12 +343,6 @@ def _comes_later(arrived: Sequence[Message], one: Message, other: Message) -> bo
         if message is one or message is other:
             return message is one
     raise AssertionError("both have arrived")
-
-
-def _before(wrong: Message, arrived: Sequence[Message], messages: list[Message]) -> list[Message]:
-    """Those of these messages that arrived before a refused one."""
-    earlier = set(arrived[: arrived.index(wrong)])
-    return [message for message in messages if message in earlier]
 
 
 def _publish_part(
