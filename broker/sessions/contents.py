@@ -10,10 +10,15 @@ from typing import Final
 
 from broker.engine import DeadLetterReason, LargeBody, Stream, Unreadable, read_body
 from broker.sessions.convert import ConversionError
+from protocols.amqp.limits import Limits
 from protocols.amqp.message import AMQP_VALUE, DATA, FOOTER
 
-#: Most sections of a body: finding each costs a read of the file, some 10 us, in which other connections wait.
-SECTIONS_MAX: Final = 16_384
+#: Most sections of a body, as many as a small one may have: finding each costs a read of the file, some 10 us, in which
+#: other connections wait.
+SECTIONS_MAX: Final = Limits().sections_max
+
+#: Bytes that are read to find a section: they may hold the beginnings of many short ones.
+_READ_BYTES: Final = 4 << 10
 
 #: Bytes up to the content of a section with a long length, and format codes of short and long binary and text.
 _LEAD_BYTES: Final = 8
@@ -44,11 +49,15 @@ def joined(body: LargeBody) -> Joined:
     """Return the contents of the sections of a body.  Raises ConversionError."""
     found: list[tuple[int, int]] = []
     at, end = 0, len(body)
+    read_at, read = 0, b""
     while at < end:
-        try:
-            lead = read_body(body, at, min(_LEAD_BYTES, end - at))
-        except Unreadable as error:
-            raise ConversionError(str(error), passing=error.passing) from error
+        lead = read[at - read_at : at - read_at + _LEAD_BYTES]
+        if len(lead) < min(_LEAD_BYTES, end - at):
+            try:
+                read_at, read = at, read_body(body, at, min(_READ_BYTES, end - at))
+            except Unreadable as error:
+                raise ConversionError(str(error), passing=error.passing) from error
+            lead = read[:_LEAD_BYTES]
         if lead[2:3] == bytes([FOOTER]):
             break
         known = lead[:2] == b"\0\x53" and lead[2] in (DATA, AMQP_VALUE) and not (found and lead[2] == AMQP_VALUE)

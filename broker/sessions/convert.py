@@ -55,7 +55,7 @@ from broker.sessions.plain_values import header_text, to_json
 from broker.sessions.reply_to import JMS_KINDS, JMS_REPLY_TO, split_reply_to
 from broker.sessions.stomp.format import BROKERS, STOMP_FORMAT, StompFormat, encode_head, header_pairs
 from protocols.amqp.encode import encode
-from protocols.amqp.errors import DecodeError
+from protocols.amqp.errors import DecodeError, TooMany
 from protocols.amqp.message import (
     AMQP_SEQUENCE,
     AMQP_VALUE,
@@ -420,6 +420,8 @@ def _from_amqp(message: Message) -> Neutral:
         application = encoded.application_properties
         kind, values = encoded.body()
         noted = encoded.message_annotations if _is_noted(message.head) else {}
+    except TooMany as error:
+        raise ConversionError(f"too costly to convert: {error.description}", DeadLetterReason.TOO_LARGE) from error
     except DecodeError as error:
         raise ConversionError(f"not an AMQP message: {error.description}") from error
     format = message.header.format

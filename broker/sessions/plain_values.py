@@ -5,12 +5,19 @@ from __future__ import annotations
 import base64
 import json
 from math import isfinite
+from types import NoneType
+from typing import Final
 
 from protocols.amqp.types import Array, Decimal32, Decimal64, Decimal128, Described, Pairs
+
+#: Types of values that JSON has: the usual ones, as a message may have thousands.
+_SAME: Final = frozenset({NoneType, bool, int, str})
 
 
 def header_text(value: object) -> str:
     """Format a property as a header: null is empty, booleans are lower-case, bytes base64, maps and lists JSON."""
+    if type(value) is str:
+        return value
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -32,7 +39,7 @@ def _dumps(plain: object) -> str:
 
 def _plain(value: object) -> object:
     """Convert a value to JSON types: times are numbers, bytes base64, everything without a counterpart text."""
-    if value is None or isinstance(value, bool | int):
+    if type(value) in _SAME or isinstance(value, bool | int):
         return value
     if isinstance(value, float):  # JSON has no NaN and no infinity
         return value if isfinite(value) else str(value)

@@ -3,6 +3,9 @@
 It walks over constructors, sizes and counts, and makes no values.  Texts are checked, as they must be UTF-8 or ASCII;
 the types of fields and duplicate keys of maps are not.  The usual body, one data section or one short value, takes a
 comparison or two.
+
+Values and sections are counted, so that what passes can be decoded and converted within a few milliseconds.  Of a body
+that is too large to be held, only the sections are looked at as they come in (`SectionCount`).
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from protocols.amqp.decode import DEFAULT_LIMITS
-from protocols.amqp.errors import DecodeError
+from protocols.amqp.errors import DecodeError, TooMany
 from protocols.amqp.message import AMQP_SEQUENCE, AMQP_VALUE, DATA, FOOTER, Message
 from protocols.amqp.types import COMPOUND, FIXED, VARIABLE
 
@@ -41,6 +44,9 @@ _SHORT_DATA: Final = b"\x00\x53\x75\xa0"
 _LONG_DATA: Final = b"\x00\x53\x75\xb0"
 _SHORT_TEXT: Final = b"\x00\x53\x77\xa1"
 _LONG_TEXT: Final = b"\x00\x53\x77\xb1"
+#: How encoders begin a section, and the most bytes up to its first value: descriptor, format code, size and count.
+_DESCRIPTOR: Final = b"\x00\x53"
+_LEAD_BYTES: Final = 12
 #: The allowed format codes of a body's section; any for a section not listed.
 _BODY_CODES: Final = {DATA: b"\xa0\xb0", AMQP_SEQUENCE: b"\x45\xc0\xd0", FOOTER: b"\xc1\xd1"}
 
@@ -65,93 +71,190 @@ def check_body(body: bytes) -> None:
 
 
 def _check_sections(body: bytes, end: int) -> None:
-    message = Message(body)
-    at = kind = 0
+    message, walk = Message(body), _Walk(body)
+    at = kind = sections = 0
     while at < end:
+        sections += 1
+        if sections > DEFAULT_LIMITS.sections_max:
+            raise too_many_sections(at)
         code, value_at = message.section_at(at)
         if code < DATA or kind == FOOTER or (kind and code not in (kind, FOOTER)) or kind == code == AMQP_VALUE:
             raise DecodeError(at, "a section that does not belong there")
         allowed = _BODY_CODES.get(code)
         if allowed is not None and value_at < end and body[value_at] not in allowed:
             raise DecodeError(value_at, "a section with a value of another type than it has")
-        at = walk(body, value_at, end)
+        walk.count(1, value_at)
+        at = walk.value(value_at, end, DEFAULT_LIMITS.depth_max)
         kind = code
 
 
-def walk(buffer: bytes, at: int, end: int, depth: int = DEFAULT_LIMITS.depth_max) -> int:
+def too_many_sections(at: int) -> TooMany:
+    """The error of a body with more sections than it may have."""
+    return TooMany(at, f"a body has at most {DEFAULT_LIMITS.sections_max} sections")
+
+
+def too_many_values(at: int) -> TooMany:
+    """The error of a body with more values than it may have."""
+    return TooMany(at, f"a body has at most {DEFAULT_LIMITS.values_max} values")
+
+
+def walk(buffer: bytes, at: int, end: int) -> int:
     """The end of the value at `at`, which must not be beyond `end`.  Raises DecodeError."""
-    if at >= end:
-        raise DecodeError(at, "the end, where a value should begin")
-    code = buffer[at]
-    at += 1
-    width = _TABLE[code]
-    if width >= 0:
-        if code == 0x56 or code == 0x73:
-            _check_narrow(buffer, at, end, code)
-        return _within(at, at + width, end)
-    if width == _DESCRIBED:
-        if not depth:
-            raise DecodeError(at, "values are nested too deeply")
-        return walk(buffer, walk(buffer, at, end, depth - 1), end, depth - 1)
-    return _walk_sized(buffer, code, at, end, depth)
+    walking = _Walk(buffer)
+    walking.count(1, at)
+    return walking.value(at, end, DEFAULT_LIMITS.depth_max)
 
 
-def _walk_sized(buffer: bytes, code: int, at: int, end: int, depth: int) -> int:
-    width = _TABLE[code]
-    if width == _UNKNOWN:
-        raise DecodeError(at - 1, f"0x{code:02X} is no format code")
-    size_bytes = 1 if width in (_SIZED_8, _COMPOUND_8, _ARRAY_8) else 4
-    start = _within(at, at + size_bytes, end)
-    stop = _within(start, start + int.from_bytes(buffer[at:start]), end)
-    if width >= _SIZED_32:
-        encoding = _TEXTS.get(code)
-        if encoding is not None:
-            _check_text(buffer, start, stop, encoding)
-        return stop
-    if not depth:
-        raise DecodeError(at, "values are nested too deeply")
-    inner = _within(start, start + size_bytes, stop)
-    count = int.from_bytes(buffer[start:inner])
-    if width in (_ARRAY_8, _ARRAY_32):
-        inner = _walk_array(buffer, inner, stop, count, depth - 1)
-    else:
-        if count > stop - inner:
-            raise DecodeError(start, f"{count} values cannot be in {stop - inner} bytes")
-        if count % 2 and code in _MAPS:
-            raise DecodeError(start, f"a map of {count} values has a key without a value")
-        for _ in range(count):
-            inner = walk(buffer, inner, stop, depth - 1)
-    if inner != stop:
-        raise DecodeError(inner, f"{stop - inner} bytes behind the last value")
-    return stop
+class _Walk:
+    """Walks over values, and counts them as decoding does.  Its methods raise DecodeError."""
 
+    __slots__ = ("_buffer", "_left")
 
-def _walk_array(buffer: bytes, at: int, end: int, count: int, depth: int) -> int:
-    """The end of an array's elements, which share one constructor before the first of them."""
-    while True:
+    def __init__(self, buffer: bytes) -> None:
+        self._buffer = buffer
+        self._left = DEFAULT_LIMITS.values_max
+
+    def count(self, values: int, at: int) -> None:
+        """Count values, before walking over them."""
+        self._left -= values
+        if self._left < 0:
+            raise too_many_values(at)
+
+    def value(self, at: int, end: int, depth: int) -> int:
+        """The end of the value at `at`, which is counted."""
+        buffer = self._buffer
         if at >= end:
-            raise DecodeError(at, "the end, where the constructor of an array should begin")
+            raise DecodeError(at, "the end, where a value should begin")
         code = buffer[at]
         at += 1
-        if code:
-            break
-        at = walk(buffer, at, end, depth)
-    width = _TABLE[code]
-    if width == _UNKNOWN:  # even if no element follows
-        raise DecodeError(at - 1, f"0x{code:02X} is no format code")
-    if width >= 0 and code not in (0x56, 0x73):
-        if count > DEFAULT_LIMITS.values_max:
-            raise DecodeError(at, "too many values in one")
-        return _within(at, at + count * width, end)
-    if count > end - at:
-        raise DecodeError(at, f"{count} values cannot be in {end - at} bytes")
-    for _ in range(count):
+        width = _TABLE[code]
         if width >= 0:
-            _check_narrow(buffer, at, end, code)
-            at = _within(at, at + width, end)
+            if code == 0x56 or code == 0x73:
+                _check_narrow(buffer, at, end, code)
+            return _within(at, at + width, end)
+        if width == _DESCRIBED:
+            if not depth:
+                raise DecodeError(at, "values are nested too deeply")
+            self.count(2, at)
+            return self.value(self.value(at, end, depth - 1), end, depth - 1)
+        return self._sized(code, at, end, depth)
+
+    def _sized(self, code: int, at: int, end: int, depth: int) -> int:
+        buffer, width = self._buffer, _TABLE[code]
+        if width == _UNKNOWN:
+            raise DecodeError(at - 1, f"0x{code:02X} is no format code")
+        size_bytes = 1 if width in (_SIZED_8, _COMPOUND_8, _ARRAY_8) else 4
+        start = _within(at, at + size_bytes, end)
+        stop = _within(start, start + int.from_bytes(buffer[at:start]), end)
+        if width >= _SIZED_32:
+            encoding = _TEXTS.get(code)
+            if encoding is not None:
+                _check_text(buffer, start, stop, encoding)
+            return stop
+        if not depth:
+            raise DecodeError(at, "values are nested too deeply")
+        inner = _within(start, start + size_bytes, stop)
+        count = int.from_bytes(buffer[start:inner])
+        if width in (_ARRAY_8, _ARRAY_32):
+            inner = self._array(inner, stop, count, depth - 1)
         else:
-            at = _walk_sized(buffer, code, at, end, depth)
-    return at
+            if count > stop - inner:
+                raise DecodeError(start, f"{count} values cannot be in {stop - inner} bytes")
+            if count % 2 and code in _MAPS:
+                raise DecodeError(start, f"a map of {count} values has a key without a value")
+            self.count(count, start)
+            for _ in range(count):
+                inner = self.value(inner, stop, depth - 1)
+        if inner != stop:
+            raise DecodeError(inner, f"{stop - inner} bytes behind the last value")
+        return stop
+
+    def _array(self, at: int, end: int, count: int, depth: int) -> int:
+        """The end of an array's elements, which share one constructor before the first of them."""
+        buffer = self._buffer
+        while True:
+            if at >= end:
+                raise DecodeError(at, "the end, where the constructor of an array should begin")
+            code = buffer[at]
+            at += 1
+            if code:
+                break
+            self.count(1, at)
+            at = self.value(at, end, depth)
+        width = _TABLE[code]
+        if width == _UNKNOWN:  # even if no element follows
+            raise DecodeError(at - 1, f"0x{code:02X} is no format code")
+        if width and count > end - at:
+            raise DecodeError(at, f"{count} values cannot be in {end - at} bytes")
+        self.count(count, at)
+        if width >= 0 and code not in (0x56, 0x73):
+            return _within(at, at + count * width, end)
+        for _ in range(count):
+            if width >= 0:
+                _check_narrow(buffer, at, end, code)
+                at = _within(at, at + width, end)
+            else:
+                at = self._sized(code, at, end, depth)
+        return at
+
+
+class SectionCount:
+    """Counts the sections of a body that comes in portions, and the values that these claim to have.
+
+    It looks at the first `nbytes`, and at no more once a section is encoded as no encoder does, or is none: decoding
+    tells what is wrong with these.
+    """
+
+    __slots__ = ("_at", "_beginning", "_end", "_sections", "_skipped", "_values")
+
+    def __init__(self, nbytes: int) -> None:
+        self._at = 0  # in the body
+        self._end = nbytes
+        self._beginning = b""  # of a section, if not enough of it has come
+        self._sections = 0
+        self._skipped = 0  # what is still to come of a section
+        self._values = 0
+
+    def add(self, portion: bytes) -> None:
+        """Look at the next portion.  Raises TooMany."""
+        at, end = 0, len(portion)
+        while at < end and self._at + at < self._end:
+            if self._skipped:
+                skipped = min(self._skipped, end - at)
+                self._skipped -= skipped
+                at += skipped
+                continue
+            before = len(self._beginning)
+            lead = self._beginning + portion[at : at + _LEAD_BYTES - before]
+            nbytes = self._section_bytes(lead, self._at + at)
+            if not nbytes and len(lead) < _LEAD_BYTES:
+                self._beginning = lead
+                break
+            self._sections += 1
+            if self._sections > DEFAULT_LIMITS.sections_max:
+                raise too_many_sections(self._at + at)
+            self._beginning = b""
+            self._skipped = nbytes - before
+            if not nbytes:
+                self._end = 0
+        self._at += end
+
+    def _section_bytes(self, lead: bytes, at: int) -> int:
+        """Bytes of the section that begins so; 0 if that cannot be said, or not yet.  Raises TooMany."""
+        if len(lead) < 4 or not lead.startswith(_DESCRIPTOR):
+            return 0
+        width = _TABLE[lead[3]]
+        if width >= 0:
+            return 4 + width
+        size_bytes = 1 if width in (_SIZED_8, _COMPOUND_8, _ARRAY_8) else 4
+        counted = 0 if width in (_SIZED_8, _SIZED_32) else size_bytes
+        if width in (_DESCRIBED, _UNKNOWN) or len(lead) < 4 + size_bytes + counted:
+            return 0
+        start = 4 + size_bytes
+        self._values += 1 + int.from_bytes(lead[start : start + counted])
+        if self._values > DEFAULT_LIMITS.values_max:
+            raise too_many_values(at)
+        return start + int.from_bytes(lead[4:start])
 
 
 def _within(at: int, stop: int, end: int) -> int:

@@ -20,7 +20,7 @@ from struct import Struct
 from typing import Final
 from uuid import UUID
 
-from protocols.amqp.errors import DecodeError, Truncated
+from protocols.amqp.errors import DecodeError, TooMany, Truncated
 from protocols.amqp.limits import Limits
 from protocols.amqp.types import (
     COMPOUND,
@@ -222,7 +222,7 @@ class Decoder:
         return Truncated(at, f"{nbytes} bytes are needed, {self._end - at} are there")
 
     def _too_many(self) -> DecodeError:
-        return DecodeError(self.at, "too many values in one")
+        return TooMany(self.at, "too many values in one")
 
     def _number(self, width: int) -> int:
         at = self.at

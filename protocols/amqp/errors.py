@@ -89,6 +89,10 @@ class Truncated(DecodeError):
     """Bytes that end too early."""
 
 
+class TooMany(DecodeError):
+    """More values or sections than a limit allows, however they are encoded."""
+
+
 def connection_error(condition: str, description: str) -> AmqpError:
     """An error that ends the connection."""
     return AmqpError(condition, description, Scope.CONNECTION)

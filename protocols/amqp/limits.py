@@ -47,9 +47,13 @@ class Limits:
     unsettled_max: int = 1 << 16
     #: Nesting of lists, maps, arrays and described types in one value.  Real messages have three or four levels.
     depth_max: int = 32
-    #: Values in a section of a message: the section's value and all values in it.  Each costs some tens of bytes of
-    #: memory, many times the one byte that it may take on the wire.
-    values_max: int = 1 << 16
+    #: Values in a section of a message before the body, or in all sections of the body and its footer: their values and
+    #: all values in these.  A map of 2,000 entries fits.  Each may take one byte on the wire, and up to 2 us to decode
+    #: and write for a receiver of another protocol, in which all other connections wait.
+    values_max: int = 1 << 12
+    #: Sections of a body, within its first bytes that a receiver of another protocol may get converted.  Most messages
+    #: have one, and those that are sent as a stream one for each frame.
+    sections_max: int = 1 << 10
     #: The same in a frame body: fields, and the values of maps in them.  They are held as long as the link or session;
     #: the largest are the unsettled deliveries of an ATTACH, two to four values each.
     performative_values_max: int = 1 << 13

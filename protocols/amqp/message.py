@@ -201,11 +201,11 @@ class Message:
         at, end = self.body_at, len(self.payload)
         kind, ended = 0, False
         values: list[object] = []
+        decoder = Decoder(self.payload)  # one, so that its limit holds for all sections together
         while at < end:
-            code, value_at = self.section_at(at)
+            code, decoder.at = self.section_at(at)
             if code < DATA or ended or (kind and code not in (kind, FOOTER)) or kind == code == AMQP_VALUE:
                 raise DecodeError(at, f"{_NAMES[code]} does not belong there")
-            decoder = Decoder(self.payload, value_at)
             value = decoder.value()
             if code == FOOTER:
                 _map_of(code, value, at)

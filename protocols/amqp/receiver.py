@@ -64,22 +64,23 @@ class Transfers:
         self.state = state
         self.second = second
 
-    def divided(self, most: int) -> list[Transfers]:
-        """Divide into parts of at most so many messages."""
-        if len(self.ids) <= most:
+    def divided(self, most: int, nbytes: int) -> list[Transfers]:
+        """Divide into parts of at most so many messages, which end where one has reached so many bytes."""
+        payloads, count = self.payloads, len(self.ids)
+        if count == 1 or (count <= most and sum(map(len, payloads)) <= nbytes):
             return [self]
-        return [
-            Transfers(
-                self.link,
-                self.ids[at : at + most],
-                self.tags[at : at + most],
-                self.payloads[at : at + most],
-                self.settled,
-                self.state,
-                self.second,
-            )
-            for at in range(0, len(self.ids), most)
-        ]
+        parts: list[Transfers] = []
+        begun = size = 0
+        for at, payload in enumerate(payloads, 1):
+            size += len(payload)
+            if size >= nbytes or at - begun == most or at == count:
+                parts.append(self._part(begun, at))
+                begun, size = at, 0
+        return parts
+
+    def _part(self, begin: int, end: int) -> Transfers:
+        ids, tags, payloads = self.ids[begin:end], self.tags[begin:end], self.payloads[begin:end]
+        return Transfers(self.link, ids, tags, payloads, self.settled, self.state, self.second)
 
 
 @dataclass(slots=True)

@@ -55,6 +55,9 @@ _SETTLED_MAX: Final = 512
 _MATCHING_MAX: Final = 2_000
 _ANY_NUMBER: Final = 1 << 30
 
+#: So many bytes of messages are taken apart and checked together: that may take milliseconds if they have many values.
+_CHECKED_BYTES: Final = 16 << 10
+
 #: Events that may take milliseconds, as of a selector: the budget is asked for after each.
 _LONG: Final = (Attached, Dispositions, Skipped)
 
@@ -143,10 +146,13 @@ class AmqpEndpoint(LinkOwner):
                     if steps.pending:
                         steps.wait(events[at:])
                         return
-                costly = isinstance(event, Transfers) and self._together(event) < _ANY_NUMBER
-                if costly:
-                    self.incoming.publish()
-                if (costly or at % ASKED_AFTER == 0 or isinstance(event, _LONG)) and steps.pauses(events, at):
+                long = isinstance(event, _LONG) or at % ASKED_AFTER == 0
+                if isinstance(event, Transfers):
+                    long |= at < len(events)  # the usual read has only one
+                    if self._together(event) < _ANY_NUMBER:
+                        self.incoming.publish()
+                        long = True
+                if long and steps.pauses(events, at):
                     return
 
     def _charge_partial(self) -> AmqpError | None:
@@ -157,13 +163,13 @@ class AmqpEndpoint(LinkOwner):
         return connection_error(RESOURCE_LIMIT_EXCEEDED, PARTIAL_FULL.format(nbytes))
 
     def _divided(self, events: list[Event]) -> list[Event]:
-        """Divide dispositions of many deliveries, and transfers of messages that filters make costly."""
+        """Divide dispositions of many deliveries, and transfers of much, or of messages that filters make costly."""
         divided: list[Event] = []
         for event in events:
             if isinstance(event, Dispositions):
                 divided += event.divided(_SETTLED_MAX)
             elif isinstance(event, Transfers):
-                divided += event.divided(self._together(event))
+                divided += event.divided(self._together(event), _CHECKED_BYTES)
             else:
                 divided.append(event)
         return divided

@@ -26,7 +26,7 @@ from broker.sessions.amqp.link_id import PREFIX
 from broker.sessions.convert import ConversionError, Refusal, ReplyPrefixes, rendering_error, to_amqp, whole
 from protocols.amqp.check import check_body
 from protocols.amqp.encode import encode
-from protocols.amqp.errors import MESSAGE_SIZE_EXCEEDED, NOT_IMPLEMENTED, DecodeError
+from protocols.amqp.errors import MESSAGE_SIZE_EXCEEDED, NOT_IMPLEMENTED, DecodeError, TooMany
 from protocols.amqp.message import MESSAGE_ANNOTATIONS, PROPERTIES, encode_annotations
 from protocols.amqp.message import Message as Encoded
 from protocols.amqp.performatives import Header
@@ -121,8 +121,18 @@ def take_apart(
                 return known, head, payload[body_at:], None
     section, head, body, broker_annotations = _take_apart(payload, linked=linked)
     if whole:
-        check_body(body)
+        try:
+            check_body(body)
+        except TooMany as error:
+            raise too_many(error) from None
     return section, head, body, broker_annotations
+
+
+def too_many(error: TooMany) -> Unacceptable:
+    """Return the refusal of a body with too many values or sections."""
+    return Unacceptable(
+        MESSAGE_SIZE_EXCEEDED, f"The message could not be converted for other protocols: {error.reason}."
+    )
 
 
 def _take_apart(payload: bytes, *, linked: bool) -> tuple[bytes, bytes, bytes, BrokerAnnotations | None]:

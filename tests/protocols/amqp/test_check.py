@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp.check import check_body, walk
+from protocols.amqp.check import SectionCount, check_body, walk
 from protocols.amqp.decode import decode
 from protocols.amqp.encode import encode
-from protocols.amqp.errors import DecodeError
+from protocols.amqp.errors import DecodeError, TooMany
+from protocols.amqp.limits import Limits
 from protocols.amqp.message import AMQP_SEQUENCE, AMQP_VALUE, DATA, FOOTER, Message, encode_section
+from protocols.amqp.types import Array, Described, ULong
 from tests.protocols.amqp.values import ENCODINGS, values
 
-#: What only decoding finds: keys that are equal, and more values than are decoded at once.
-UNSEEN = ("same key twice", "too many values")
+#: What only decoding finds: keys that are equal.
+UNSEEN = ("same key twice",)
 
 
 def agrees(raw: bytes) -> None:
@@ -100,3 +104,77 @@ def test_bodies_that_cannot_be_read(body: bytes) -> None:
         Message(body).body()
     with pytest.raises(DecodeError):
         check_body(body)
+
+
+VALUES_MAX, SECTIONS_MAX = Limits().values_max, Limits().sections_max
+
+#: Bodies of so many values, all counted.
+SHAPES: dict[str, Callable[[int], bytes]] = {
+    "list": lambda count: encode_section(AMQP_VALUE, [None] * (count - 1)),
+    "map": lambda count: encode_section(AMQP_VALUE, {f"{n}": n for n in range((count - 1) // 2)}),
+    "lists": lambda count: encode_section(AMQP_VALUE, [[None]] * ((count - 1) // 2)),
+    "described": lambda count: encode_section(AMQP_VALUE, [Described(ULong(1), None)] * ((count - 1) // 3)),
+    "array": lambda count: encode_section(AMQP_VALUE, Array("boolean", [True] * (count - 1))),
+    "array of nothing": lambda count: encode_section(AMQP_VALUE, Array("null", [None] * (count - 1))),
+    "array of lists": lambda count: encode_section(AMQP_VALUE, Array("list", [[None]] * ((count - 1) // 2))),
+    "sequences": lambda count: encode_section(AMQP_SEQUENCE, [None] * (count // 4 - 1)) * 4,
+    "footer": lambda count: (
+        encode_section(DATA, b"a") + encode_section(FOOTER, {f"{n}": n for n in range((count - 2) // 2)})
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_bodies_have_so_many_values_that_they_can_be_decoded(shape: str) -> None:
+    most, more = SHAPES[shape](VALUES_MAX), SHAPES[shape](VALUES_MAX + 4)
+    check_body(most)
+    Message(most).body()
+    with pytest.raises(TooMany, match="at most 4096 values"):
+        check_body(more)
+    with pytest.raises(TooMany):
+        Message(more).body()
+
+
+def in_portions(body: bytes, nbytes: int, most: int = 1 << 20) -> None:
+    """Count the sections of a body in portions of so many bytes."""
+    sections = SectionCount(most)
+    for at in range(0, len(body), nbytes):
+        sections.add(body[at : at + nbytes])
+
+
+SECTIONS = {
+    "short": encode_section(DATA, b""),
+    "long": encode_section(DATA, b"x" * 300),
+    "sequences": encode_section(AMQP_SEQUENCE, []),
+    "null": encode_section(AMQP_VALUE, None),
+}
+
+
+@pytest.mark.parametrize("nbytes", [1, 2, 3, 7, 11, 12, 13, 1000])
+@pytest.mark.parametrize("section", SECTIONS)
+def test_sections_of_a_body_in_portions(section: str, nbytes: int) -> None:
+    body = SECTIONS[section] * SECTIONS_MAX
+    in_portions(body, nbytes)
+    with pytest.raises(TooMany, match="at most 1024 sections"):
+        in_portions(body + SECTIONS[section], nbytes)
+    in_portions(body * 2, nbytes, len(body))  # it looks no further
+
+
+def test_sections_of_a_body() -> None:
+    body = SECTIONS["short"] * SECTIONS_MAX
+    check_body(body)
+    with pytest.raises(TooMany, match="at most 1024 sections"):
+        check_body(body + SECTIONS["short"])
+
+
+@pytest.mark.parametrize("nbytes", [1, 5, 13, 1000, 1 << 20])
+@pytest.mark.parametrize("shape", ["list", "map", "array", "sequences", "footer"])
+def test_values_that_sections_in_portions_claim_to_have(shape: str, nbytes: int) -> None:
+    in_portions(SHAPES[shape](VALUES_MAX), nbytes)
+    with pytest.raises(TooMany, match="at most 4096 values"):
+        in_portions(SHAPES[shape](VALUES_MAX + 4), nbytes)
+
+
+@pytest.mark.parametrize("strange", [b"\0\x80" + bytes(7) + b"u\xa0\0", b"\0Sw\0Sx@", b"\0Sw\xff", b"junk"])
+def test_what_is_no_usual_section_is_left_to_decoding(strange: bytes) -> None:
+    in_portions(strange + SECTIONS["short"] * 2 * SECTIONS_MAX, 100)

@@ -9,7 +9,14 @@ import pytest
 from broker.sessions.convert import CONVERTED_BYTES_MAX
 from protocols.amqp.encode import encode
 from protocols.amqp.limits import Limits
-from protocols.amqp.message import AMQP_SEQUENCE, DATA, Message, encode_application_properties, encode_section
+from protocols.amqp.message import (
+    AMQP_SEQUENCE,
+    AMQP_VALUE,
+    DATA,
+    Message,
+    encode_application_properties,
+    encode_section,
+)
 from protocols.amqp.performatives import Accepted, Header, Rejected, Released
 from tests.broker.sessions.large import LARGE, body, config, data_of, files_of, message, value_of
 from tests.support.amqp_client import AmqpSim, rejection
@@ -276,5 +283,42 @@ def test_values_and_several_sections_above_what_is_converted_in_memory(broker: S
     found = stomp.messages()
     assert [each.body for each in found] == [text, body(most) + body(100) + body(3001), body(most + 1)]
     assert [int(each.headers["content-length"]) for each in found] == [len(each.body) for each in found]
+    ((dead, _),) = broker.engine.messages.browse(broker.engine.queue("DLQ"))
+    assert (dead.header.annotations or {})["_AMQ_DL_REASON"] == "too-large"
+
+
+@pytest.mark.parametrize("durable", [True, False])
+@pytest.mark.parametrize(
+    ("lead", "section", "why"),
+    [
+        (b"", encode_section(DATA, b"x" * 500), "1024 sections"),
+        (encode_section(DATA, b"x" * 400_000), encode_section(DATA, b""), "1024 sections"),
+        (b"", encode_section(AMQP_SEQUENCE, ["x" * 500] * 1000), "4096 values"),
+    ],
+)
+def test_large_bodies_with_too_many_sections_or_values(
+    broker: SimBroker, durable: bool, lead: bytes, section: bytes, why: str
+) -> None:
+    client = AmqpSim(broker)
+    link = client.sender("q", "queue")
+    header = encode(Header(durable))
+    [outcome] = client.send(link, header + lead + section * 1025)
+    refusal = rejection(outcome.state)
+    assert refusal.condition == "amqp:link:message-size-exceeded"
+    assert (refusal.description or "").endswith(f"at most {why}.")
+    assert files_of(broker) == []
+    [taken] = client.send(link, message(body(300_000)))
+    assert isinstance(taken.state, Accepted), "the link goes on"
+    client.receiver("q")
+    assert [data_of(each.payload) for each in client.take()] == [body(300_000)]
+
+
+def test_values_in_values_of_a_large_body_are_found_by_its_conversion(broker: SimBroker) -> None:
+    client, stomp = AmqpSim(broker), broker.connect()
+    value = encode(Header(True)) + encode_section(AMQP_VALUE, [["x" * 300] * 1000] * 5)
+    [taken] = client.send(client.sender("q", "queue"), value)
+    assert isinstance(taken.state, Accepted)
+    stomp.subscribe("/queue/q", ack="auto")
+    assert stomp.messages() == []
     ((dead, _),) = broker.engine.messages.browse(broker.engine.queue("DLQ"))
     assert (dead.header.annotations or {})["_AMQ_DL_REASON"] == "too-large"

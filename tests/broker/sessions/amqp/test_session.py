@@ -8,10 +8,18 @@ from typing import Any
 import pytest
 
 from broker.sessions.amqp.message import APPLICATION_PROPERTIES_MAX
+from broker.sessions.read_steps import ReadSteps
 from protocols.amqp.events import Attached, Detached, Dispositions
 from protocols.amqp.frames import frame as amqp_frame
 from protocols.amqp.limits import Limits
-from protocols.amqp.message import MESSAGE_ANNOTATIONS, encode_annotations
+from protocols.amqp.message import (
+    AMQP_SEQUENCE,
+    AMQP_VALUE,
+    DATA,
+    MESSAGE_ANNOTATIONS,
+    encode_annotations,
+    encode_section,
+)
 from protocols.amqp.performatives import (
     RECEIVER,
     SENDER,
@@ -386,6 +394,40 @@ def test_application_properties_up_to_the_limit(client: AmqpSim, properties: Pro
     client.send(link, message("3"))
     client.receiver("a")
     assert client.bodies() == ["1", "3"], "the link goes on"
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (encode_section(AMQP_VALUE, [None] * 4096), "values"),
+        (encode_section(AMQP_VALUE, {f"{n}": None for n in range(2048)}), "values"),
+        (encode_section(AMQP_SEQUENCE, [None] * 2048) * 2, "values"),
+        (encode_section(DATA, b"") * 1025, "sections"),
+    ],
+)
+def test_bodies_that_could_not_be_converted_in_time_are_refused(client: AmqpSim, body: bytes, why: str) -> None:
+    link = client.sender("a", "queue")
+    [outcome] = client.send(link, body)
+    refusal = rejection(outcome.state)
+    assert refusal.condition == "amqp:link:message-size-exceeded"
+    assert (refusal.description or "").endswith(f"{'4096' if why == 'values' else '1024'} {why}.")
+    most = encode_section(AMQP_VALUE, [None] * 4095)
+    [taken] = client.send(link, most)
+    assert isinstance(taken.state, Accepted)
+    client.receiver("a")
+    assert client.bodies() == [[None] * 4095], "the link goes on"
+
+
+def test_messages_with_many_values_are_taken_in_several_ticks(client: AmqpSim, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The budget of a tick is asked for after each 16 KiB of messages of one read."""
+    asked: list[int] = []
+    monkeypatch.setattr(ReadSteps, "pauses", lambda steps, frames, at: asked.append(at))
+    link = client.sender("a", "queue")
+    body = encode_section(AMQP_VALUE, [None] * 4095)
+    link.send([body] * 20, list(range(20)))
+    client.say()
+    assert max(asked) >= 20 // 4 - 1
+    assert {type(outcome.state) for outcome in client.outcomes} == {Accepted}
 
 
 def test_messages_that_come_together_are_taken_up_to_the_limit() -> None:
