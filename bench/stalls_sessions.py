@@ -13,12 +13,16 @@ from typing import Any, Final, cast
 from bench.stalls_engine import Longest, TickMeter, segment_bytes
 from broker.config import Config
 from broker.config.security import SecuritySetting
+from protocols.amqp.limits import Limits
+from protocols.amqp.message import AMQP_VALUE, encode_section
 from protocols.mqtt.encode import PublishHead
 from protocols.mqtt.properties import MESSAGE_EXPIRY_INTERVAL, Properties
 from tests.simulation.world import small
+from tests.support.amqp_client import AmqpSim
 from tests.support.mqtt_client import MqttClient, Pairs
 from tests.support.mqtt_world import FOR_EVER, Connecting, SimCarrier
 from tests.support.sim_broker import SimBroker
+from tests.support.stomp_client import frame
 
 #: Messages that a client sends without waiting for answers: half as many as it may.
 UNANSWERED_MAX: Final = 500
@@ -39,6 +43,9 @@ NEIGHBOUR: Final = "$neighbour"
 
 #: One in so many messages is a topic that a client may not send to: 8,000 at 200,000 messages.
 MESSAGES_OF_A_REFUSAL: Final = 25
+
+#: One in so many messages is a list: 200 at 200,000 messages.
+MESSAGES_OF_A_LIST: Final = 1_000
 
 #: How long messages and sessions that expire last, in s.
 LASTING_S: Final = 1_000
@@ -243,6 +250,22 @@ def refused(messages: int) -> Longest:
     return meter.longest()
 
 
+def converted(messages: int) -> Longest:
+    """Lists of AMQP, one for 1,000 messages, each with as many values as it may have, go to a client of STOMP."""
+    meter = SessionMeter(messages, neighbour=True)
+    broker = meter.broker
+    sender = AmqpSim(broker, login=(USER, USER))
+    link = sender.sender("lists", "queue")
+    value = encode_section(AMQP_VALUE, [None] * (Limits().values_max - 1))
+    client = broker.connect(login=USER, passcode=USER)
+    meter.begin()
+    for _ in range(max(messages // MESSAGES_OF_A_LIST, 1)):
+        sender.send(link, value)
+    subscribe = frame("SUBSCRIBE", {"id": "0", "destination": "/queue/lists"})
+    meter.ask("subscribe", lambda: client.session.receive_data(subscribe))
+    return meter.longest()
+
+
 def retained_matched(messages: int) -> Longest:
     """SUBSCRIBE of topic filters that match all retained messages, half as many."""
     meter = SessionMeter(messages, neighbour=True)
@@ -260,5 +283,14 @@ def _unread(data: bytes) -> None:
 
 SESSION_CASES: Final[dict[str, Callable[[int], Longest]]] = {
     case.__name__: case
-    for case in (retained_expired, sessions_expired, taken_over, permissions, fan_out, refused, retained_matched)
+    for case in (
+        retained_expired,
+        sessions_expired,
+        taken_over,
+        permissions,
+        fan_out,
+        refused,
+        converted,
+        retained_matched,
+    )
 }

@@ -30,6 +30,7 @@ CASES: Final = {
     "retained_matched": 1_000,
     "fan_out": 10_000,
     "refused": 50_000,
+    "converted": 50_000,
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from broker.engine.client_sessions.sessions import StoredSessions
@@ -272,6 +272,17 @@ class Consumers:
         if ids:
             self._state.dirty[consumer.queue] = None
             redelivery.withdraw(self._state, consumer.queue, consumer.take_back(ids))
+
+    def return_unsent(self, consumer: Consumer, messages: Sequence[Message]) -> None:
+        """Put back what was just delivered, and would take the tick too long to send: the next one delivers it again.
+
+        Not for non-destructive queues.
+        """
+        queue = consumer.queue
+        assert not queue.non_destructive, "its messages do not come back"
+        redelivered = sum(message.id in queue.states for message in messages) if queue.states else 0
+        self._state.count_delivered(queue, -len(messages), -redelivered)
+        self.withdraw(consumer, messages)
 
     def kept_for(self, consumer: Consumer) -> int:
         """How many messages reserved for the consumer's link this consumer will get."""

@@ -137,14 +137,16 @@ class Deliveries:
         self._send(sender, subscription, consumer, messages)
 
     def _send(self, sender: Sender, subscription: Subscription, consumer: Consumer, messages: list[Message]) -> None:
-        """Send as many messages as the quota allows, and park the rest."""
+        """Send as many messages as the quota allows, and park the rest; the queue keeps those for a later tick."""
         done = 0
         for asked, part in subscription.divided(messages):
             sent = sender.send(asked, consumer, part)
             done += sent
             if sent < len(part):
                 break
-        if done < len(messages):
+        if done < len(messages) and sender.stopped:
+            self._engine.consumers.return_unsent(consumer, messages[done:])
+        elif done < len(messages):
             self._credit.parked.put_back(consumer, messages[done:])
         self._credit.check()
 

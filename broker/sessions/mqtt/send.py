@@ -6,13 +6,14 @@ Messages of QoS 0 count as consumed once the operating system has them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Final
 
 from broker.engine import AckMode, Consumer, Engine, LongWork
 from broker.engine.model.message import Message, size_of
 from broker.sessions.convert import ConversionError, rendering_error
+from broker.sessions.mqtt.format import MQTT_FORMAT
 from broker.sessions.mqtt.inflight import Flying, InFlight
 from broker.sessions.mqtt.large import LargePayload, refused, too_large
 from broker.sessions.mqtt.port import Port
@@ -41,21 +42,25 @@ _INFLATION_MAX: Final = 8
 class Sender:
     """The sending side of a session's current connection."""
 
-    __slots__ = ("_engine", "_in_flight", "_unflushed", "port")
+    __slots__ = ("_engine", "_in_flight", "_unflushed", "port", "stopped")
 
     def __init__(self, engine: Engine, port: Port, in_flight: InFlight) -> None:
         self.port = port
+        self.stopped = False  # by the tick's budget
         self._engine = engine
         self._in_flight = in_flight
         self._unflushed: dict[Consumer, list[int]] | None = None  # consumed once they are flushed
 
     def send(self, subscription: Subscription, consumer: Consumer, messages: list[Message]) -> int:
-        """Send as many of the first messages as the quota allows.  Returns how many."""
+        """Send as many of the first messages as the quota allows, and the tick's budget.  Returns how many.
+
+        Conversion may take milliseconds: if the budget is used up, it stops before the next, and is `stopped`.
+        """
         port, in_flight = self.port, self._in_flight
         limited = port.codec.agreement.packet_bytes_max < PACKET_BYTES_MAX
         most = port.codec.packet_bytes_max_in
         done = 0
-        for run in port.renderer.runs(subscription, messages, self._engine.now, mixing=port.codec.mixing):
+        for run in self._runs(subscription, consumer, messages):
             head, count, payloads = run.head, len(run.messages), run.payloads
             self._engine.ticks.spend(RUN_COST)
             if head is None:
@@ -94,6 +99,20 @@ class Sender:
                     break
             done += count
         return done
+
+    def _runs(self, subscription: Subscription, consumer: Consumer, messages: list[Message]) -> Iterator[Run]:
+        """Yield runs of messages, until one has to be converted and the tick's budget is used up."""
+        port, ticks, pacing = self.port, self._engine.ticks, not consumer.queue.non_destructive
+        runs = port.renderer.runs(subscription, messages, self._engine.now, mixing=port.codec.mixing)
+        self.stopped = False
+        at = 0
+        while at < len(messages):
+            if pacing and messages[at].header.format.number != MQTT_FORMAT and ticks.exhausted:
+                self.stopped = True
+                return
+            run = next(runs)
+            at += len(run.messages)
+            yield run
 
     def _send_large(
         self, subscription: Subscription, consumer: Consumer, head: PublishHead, payload: LargePayload

@@ -53,7 +53,7 @@ class Browser(Rendering):
             if message is None:
                 return nbytes, False
             nbytes += message.size
-            for unsent, why in self.encode(output, [message]):
+            for unsent, why in self.encode(output, [message])[0]:
                 report_render_fault(self._engine, unsent, why)
             if nbytes >= bytes_max:
                 return nbytes, False

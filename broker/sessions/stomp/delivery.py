@@ -77,18 +77,24 @@ class Rendering:
         self._lead = b"MESSAGE\nsubscription:%b\nmessage-id:%b," % (escape(id, version), number)
         self._ack_lead = b"\nack:%b," % number if acknowledged and version == "1.2" else b""
 
-    def encode(self, output: Output, messages: list[Message]) -> list[Refusal]:
-        """Send the frames of these messages.  Returns those that cannot be sent, and why."""
+    def encode(
+        self, output: Output, messages: list[Message], engine: Engine | None = None
+    ) -> tuple[list[Refusal], int]:
+        """Send the frames of these messages.
+
+        Returns those that cannot be sent, and why, and how many were processed.  With `engine` it stops before one
+        that has to be converted if the tick's budget is used up.
+        """
         mark = len(output.parts)
         try:
-            return self._encode(output, messages)
+            return self._encode(output, messages, engine)
         except Exception as error:  # a bug of ours: find the message by sending one by one
             output.take_back(mark)
             if len(messages) == 1:
-                return [(messages[0], rendering_error(error))]
-        return [refusal for message in messages for refusal in self.encode(output, [message])]
+                return [(messages[0], rendering_error(error))], 1
+        return [refusal for message in messages for refusal in self.encode(output, [message])[0]], len(messages)
 
-    def _encode(self, output: Output, messages: list[Message]) -> list[Refusal]:
+    def _encode(self, output: Output, messages: list[Message], engine: Engine | None) -> tuple[list[Refusal], int]:
         refused: list[Refusal] = []
         prefix, version = self._prefix, self._version
         thousands = -1  # of the last id; most ids are the last one plus 1
@@ -111,6 +117,8 @@ class Rendering:
             head = message.head
             body: Body | Joined | Stream = message.body
             if foreign:
+                if engine is not None and engine.ticks.exhausted:
+                    return refused, messages.index(message)
                 try:
                     head, body = to_large_stomp(message, self._replies) or to_stomp(message, self._replies)
                 except ConversionError as error:
@@ -138,7 +146,7 @@ class Rendering:
                 out.append(b"%b%b%b%b%b\n%b%b\n%b\0\n" % (lead, last, ack_lead, last, shared, head, length, body))
             else:
                 out.append(b"%b%b%b\n%b%b\n%b\0\n" % (lead, last, shared, head, length, body))
-        return refused
+        return refused, len(messages)
 
 
 def _length_line(head: bytes, body: Body | Joined | Stream) -> bytes:
@@ -181,8 +189,16 @@ class Subscription(Rendering):
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
         """Send messages as MESSAGE frames."""
         port = self._port
-        for message, why in self.encode(port.codec.output, messages):
+        engine = port.engine
+        pacing = None if consumer.queue.non_destructive else engine
+        unsendable, processed = self.encode(port.codec.output, messages, pacing)
+        for message, why in unsendable:
             port.unsendable.add(consumer, message, why)
+        if processed < len(messages):
+            engine.consumers.return_unsent(consumer, messages[processed:])
+            if not processed:
+                return
+            messages = messages[:processed]
         if not self.acknowledged:
             self._unflushed[consumer] = None
         port.sent(size_of(messages))
