@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
@@ -20,8 +20,10 @@ from broker.daemon.wiring import Declarations, declaring, settings_table
 from broker.engine import NewQueue
 from broker.engine.delivery import redelivery
 from broker.engine.delivery.consumers import Consumers
+from broker.engine.model.access import Identity
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import RoutingType
+from broker.engine.model.permissions import Permission, PermissionTable
 from broker.engine.model.task import TaskKind, TaskRequest
 from broker.engine.queues.consumer import AckMode
 from tests.broker.engine.engine_harness import Bench, Taker
@@ -38,6 +40,9 @@ SEGMENT_BYTES_MIN: Final = 4 << 20
 
 #: How long messages wait that are scheduled or expire, in ms.
 DELAY_MS: Final = 1_000_000
+
+#: One consumer for so many messages in `revoked`.
+MESSAGES_OF_A_CONSUMER: Final = 20
 
 #: The verbs of `random_verbs`, the queues that they meet, and the seed.
 VERBS: Final = 150
@@ -221,6 +226,30 @@ def expired(meter: Meter, count: int) -> None:
     meter.ask("time", lambda: None)
 
 
+def met(meter: Meter, count: int) -> None:
+    """Messages that have expired, which nobody looked for before a consumer came."""
+    meter.bench.engine._state.limits = replace(meter.bench.engine._state.limits, expiry_scan_period=0)
+    meter.filled("a", count, expiration=meter.bench.broker.now + DELAY_MS)
+    meter.begin()
+    meter.bench.broker.now += 2 * DELAY_MS
+    meter.ask("subscribe", lambda: meter.bench.attach(Taker(), "a", window=-1))
+
+
+def revoked(meter: Meter, count: int) -> None:
+    """Consumers, one for twenty messages, that all lose the right to consume: 10,000 at 200,000."""
+    security = meter.bench.engine.security
+    security.roles_of = lambda user: frozenset({"r"})
+    security.change(PermissionTable([("#", {permission: frozenset({"r"}) for permission in Permission})]))
+    consumers = max(count // MESSAGES_OF_A_CONSUMER, 1)
+    for number in range(consumers):
+        access = security.access(Identity(f"u{number}", frozenset()), "")
+        meter.bench.attach(Taker(), f"q{number % QUEUES}", access=access)
+    meter.bench.run()
+    security.roles_of = lambda user: frozenset()
+    meter.begin()
+    meter.ask("revoke", lambda: meter.bench.engine.secure(None))
+
+
 def selected(meter: Meter, count: int) -> None:
     """A consumer whose selector fits none of them."""
     meter.filled("a", count)
@@ -335,6 +364,8 @@ ENGINE_CASES: Final[dict[str, Callable[[Meter, int], None]]] = {
         deletion,
         due,
         expired,
+        met,
+        revoked,
         selected,
         moved,
         last_value,

@@ -3,8 +3,9 @@
 Run as a script in place of `python -m broker`, this is a broker whose ticks are timed: from the first event of a tick
 to the last write at its end.  It writes the longest to the file that `BENCH_TICKS` names, where `LongestTick` finds it.
 
-When many connections are lost at once, the event loop closes all their sockets, some 5 us each, before it does anything
-else.  That is part of a tick, and nothing of ours can divide it, so the longest tick without it is told too (`own`).
+When many connections are lost at once, the event loop closes all their sockets, some 5 us each, and reads the errors of
+more, before it does anything else.  That is part of a tick, and nothing of ours can divide it, so the longest tick
+without it is told too (`own`).
 """
 
 from __future__ import annotations
@@ -60,15 +61,17 @@ def time_ticks(longest: LongestTick) -> None:
     """Time all ticks of this process from now on."""
     from broker.daemon.tick_driver import TickDriver
     from broker.net.connection import Connection
+    from broker.net.listener import Listener
     from broker.sessions.tick import Tick
 
-    enter, end, lose = Tick.enter, TickDriver._end_tick, Connection.connection_lost
+    enter, end, lose, forget = Tick.enter, TickDriver._end_tick, Connection.connection_lost, Listener._forget_some
     begun = 0  # CPU time of the event loop's thread when the tick began; 0: none is open
-    lost = closing = 0  # when the last call for a lost connection returned, and the time from there to the next ones
+    lost = closing = 0  # when the last call for a lost connection returned, and the time from there to what came next
 
     def timed_enter(tick: Tick) -> None:
-        nonlocal begun
+        nonlocal begun, lost
         begun = begun or time.thread_time_ns()
+        lost = 0  # something else happens
         enter(tick)
 
     def timed_lose(connection: Connection, error: Exception | None) -> None:
@@ -78,10 +81,18 @@ def time_ticks(longest: LongestTick) -> None:
         lose(connection, error)
         lost = time.thread_time_ns()
 
+    def timed_forget(listener: Listener) -> None:
+        nonlocal lost
+        before, known = time.thread_time_ns(), lost
+        forget(listener)
+        lost = known and known + time.thread_time_ns() - before
+
     def timed_end(driver: TickDriver) -> None:
         nonlocal begun, lost, closing
         before = begun or time.thread_time_ns()
         begun = before  # what enters before the end belongs to this tick
+        if lost:
+            closing += time.thread_time_ns() - lost
         end(driver)
         now = time.thread_time_ns()
         begun = now if driver._broker.tick._open else 0
@@ -90,6 +101,7 @@ def time_ticks(longest: LongestTick) -> None:
 
     Tick.enter, TickDriver._end_tick = timed_enter, timed_end  # type: ignore[method-assign, assignment]
     Connection.connection_lost = timed_lose  # type: ignore[method-assign, assignment]
+    Listener._forget_some = timed_forget  # type: ignore[method-assign, assignment]
 
 
 if __name__ == "__main__":

@@ -25,6 +25,8 @@ CASES: Final = {
     "rollback": 20_000,
     "rejected": 2_000,
     "expired": 2_000,
+    "met": 2_000,
+    "revoked": 60_000,
     "sessions_expired": 6_000,
     "retained_expired": 10_000,
     "retained_matched": 1_000,
