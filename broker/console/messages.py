@@ -13,8 +13,9 @@ from broker.console.visit import ROWS
 from broker.engine import DeadLetterGroup, Queue, Unreadable, parse_selector, read_body
 from broker.engine.model.errors import InvalidSelector
 from broker.engine.model.message import Message, PropertyView
-from broker.management.looking import matching
+from broker.management.looking import Look
 from broker.management.models.messages import message_shown
+from broker.management.turns import in_turns
 
 #: Bytes of a body shown on a page; the rest is a download.
 BODY_BYTES_MAX: Final = 64 << 10
@@ -43,8 +44,8 @@ class Found:
     wrong: str = ""
 
 
-def browse(desk: Desk, queue: Queue, text: str, group: DeadLetterGroup | None, after: int) -> Found:
-    """Messages of a queue that match a filter and are in a group, by id; call within a tick.  Raises NotReadable."""
+async def browse(desk: Desk, queue: Queue, text: str, group: DeadLetterGroup | None, after: int) -> Found:
+    """Messages of a queue that match a filter and are in a group, by id.  Raises NotReadable."""
     try:
         filter = parse_selector(text)
     except InvalidSelector as error:
@@ -54,10 +55,13 @@ def browse(desk: Desk, queue: Queue, text: str, group: DeadLetterGroup | None, a
         fitting = filter is None or filter.matches(PropertyView(message))
         return fitting and (group is None or group.has(queue, message))
 
-    some = None if filter is None and group is None else fits
-    found, last = matching(desk.engine, queue, after, ROWS, desk.limits.filtered_max, some)
-    shown = [message_shown(message, queue, state).model_dump() for message, state in found]
-    return Found(shown, text, after, last or 0)
+    look = Look(desk.broker, queue, after, ROWS, desk.limits.filtered_max, None if not filter and not group else fits)
+    shown = await in_turns(None if each is None else _row(queue, *each) for each in look)
+    return Found(shown, text, after, look.last or 0)
+
+
+def _row(queue: Queue, message: Message, state: str) -> dict[str, Any]:
+    return message_shown(message, queue, state).model_dump()
 
 
 @dataclass(frozen=True, slots=True)

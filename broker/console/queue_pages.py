@@ -68,9 +68,9 @@ class QueuePages(Pages):
     async def show(self, visit: Visit) -> Response:
         """One queue, and a page of its messages that match a filter."""
         desk, queue = self._desk, self._named(visit)
-        desk.enter()
         group = chosen_group(visit)
-        found = browse(desk, queue, visit.text("filter").strip(), group, visit.number("after"))
+        found = await browse(desk, queue, visit.text("filter").strip(), group, visit.number("after"))
+        desk.enter()
         context = {
             "found": found,
             "rows": ROWS,

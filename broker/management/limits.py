@@ -14,8 +14,6 @@ RESERVED_MAX: Final = 16
 class Limits:
     """Bounds on single calls."""
 
-    #: Messages of a queue that one page of the console may examine: some 40 ms.
-    looked_at_max: int = 200_000
     #: Messages of a queue on which one request tries a filter; the next request continues after them.
     filtered_max: int = 5_000
     #: Queues with their own series; the others share `queue=""`.  Reading this many takes some 25 ms.

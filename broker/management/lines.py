@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final
@@ -20,16 +20,13 @@ from typing import Any, Final
 from broker.engine import NAME_CHARS_MAX, Engine, Insertion, Queue, Unreadable, read_body
 from broker.engine.model.errors import EngineError, NotReadable
 from broker.engine.model.message import Format, Message
-from broker.management.looking import matching
+from broker.management.looking import Look
 from broker.management.models.base import ID_MAX
 from broker.management.uploads import BodyUploads
 from broker.offline.lines import Line, MessageLine, message_line, read_as, read_json
 
-#: Messages examined in one tick: some ms.
-STEP: Final = 32
-
-#: Steps for one answer: bounds how many messages a selector is tried on.
-STEPS_MAX: Final = 200
+#: Messages on which one call tries a selector.
+LOOKED_AT_MAX: Final = 6_400
 
 #: Bytes of messages in one answer, after the first message, and bytes of a piece of a body.
 PAGE_BYTES_MAX: Final = 1 << 20
@@ -85,49 +82,18 @@ class BadImport(EngineError):
 # -- out ---------------------------------------------------------------------------------------------------------------
 
 
-class Page:
-    """Some messages of a queue as lines, gathered over several ticks, beginning after the id `after`.
-
-    `last` is the id of the last message examined; None: the end was reached.  `found` of the `looked_at` messages
-    match; their lines are in `messages`, in JSON, unless they are only `counted`.
-    """
-
-    def __init__(
-        self, queue: Queue, after: int, most: int, fits: Callable[[Message], bool] | None, *, counted: bool = False
-    ) -> None:
-        self.messages: list[str] = []
-        self.last: int | None = after
-        self.found = 0
-        self.looked_at = 0
-        self._queue = queue
-        self._most = most
-        self._fits = fits
-        self._counted = counted
-        self._nbytes = 0
-
-    @property
-    def full(self) -> bool:
-        """Whether the answer has reached its limit."""
-        return self.found >= self._most or self._nbytes >= PAGE_BYTES_MAX
-
-    def step(self, engine: Engine) -> None:
-        """Examine the next messages; call within a tick.  Raises NotReadable."""
-        assert self.last is not None, "there are more"
-        most = min(STEP, self._most - self.found)
-        found, last = matching(engine, self._queue, self.last, most, STEP, self._tried)
-        for message, state in found:
-            self.found += 1
-            if not self._counted:
-                self.messages.append(shown(self._queue, message, state))
-                self._nbytes += message.size
-            if self.full and message is not found[-1][0]:
-                self.last = message.id
-                return
-        self.last = last
-
-    def _tried(self, message: Message) -> bool:
-        self.looked_at += 1
-        return self._fits is None or self._fits(message)
+def texts(look: Look, queue: Queue) -> Iterator[str | None]:
+    """Messages in JSON (`in_turns`), until they fill an answer."""
+    nbytes = 0
+    for found in look:
+        if found is None:
+            yield None
+            continue
+        message, state = found
+        yield shown(queue, message, state)
+        nbytes += message.size
+        if nbytes >= PAGE_BYTES_MAX:
+            return
 
 
 def shown(queue: Queue, message: Message, state: str) -> str:

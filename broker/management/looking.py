@@ -2,48 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Final
 
 from starlette.responses import Response, StreamingResponse
 
-from broker.engine import PIECE_BYTES, Engine, Queue, Stream, Unreadable
+from broker.engine import PIECE_BYTES, Queue, Stream, Unreadable
 from broker.engine.model.errors import NotReadable
 from broker.engine.model.message import Message
+from broker.management.ports import Broker
 
-#: Messages examined together, if more than were requested.
-LOOKED_AT_ONCE: Final = 1_000
+#: Messages read together: on disk, 10 ms of those that are as large as memory holds.
+READ_AT_ONCE: Final = 64
 
 #: Makes a browser save a body, whatever it holds.
 _DOWNLOAD: Final = {"content-disposition": 'attachment; filename="message-{id}.bin"'}
 
-Found = list[tuple[Message, str]]
+Found = tuple[Message, str]
 
 
-def matching(
-    engine: Engine, queue: Queue, after: int, most: int, looked_at_max: int, fits: Callable[[Message], bool] | None
-) -> tuple[Found, int | None]:
-    """Up to `most` matching messages with ids above `after`, each with its state; call within a tick.
+class Look:
+    """Work (`in_turns`) that looks at the messages of a queue with ids above `after`, oldest first.
 
-    The number is the id of the last message examined, None: the end was reached.  With `fits`, at most `looked_at_max`
-    messages are examined.  Raises NotReadable.
+    It yields those that fit, each with its state, and None for the others.  It ends after `most` that fit, and with
+    `fits` after `looked_at_max` in all.  `last` is the id of the last message looked at; None: the end was reached, or
+    the queue is deleted.  A message that was yielded may have left its queue by the next turn.
     """
-    found: Found = []
-    left = most if fits is None else looked_at_max
-    while left:
-        once = min(most + 1 if fits is None else LOOKED_AT_ONCE, left + 1)
-        looked = engine.messages.page(queue, after, once)
-        more = len(looked) == once
-        for message, state in looked[: once - 1]:
-            after = message.id
-            left -= 1
-            if fits is None or fits(message):
-                found.append((message, state))
-                if len(found) == most:
-                    return found, after if more or message is not looked[-1][0] else None
-        if not more:
-            return found, None
-    return found, after
+
+    def __init__(
+        self,
+        broker: Broker,
+        queue: Queue,
+        after: int,
+        most: int,
+        looked_at_max: int,
+        fits: Callable[[Message], bool] | None,
+    ) -> None:
+        self.last: int | None = after
+        self.looked_at = 0
+        self.found = 0
+        self._broker = broker
+        self._queue = queue
+        self._most = most
+        self._looked_at_max = looked_at_max
+        self._fits = fits
+
+    def __iter__(self) -> Iterator[Found | None]:
+        """Look at the next ones.  Raises NotReadable."""
+        while self._left and self.last is not None:
+            read, more = self._read(self.last)
+            if not read:
+                self.last = None
+            for at, (message, state) in enumerate(read, 1):
+                self.last = message.id if more or at < len(read) else None
+                self.looked_at += 1
+                if self._fits is None or self._fits(message):
+                    self.found += 1
+                    yield message, state
+                else:
+                    yield None
+                if not self._left:
+                    break
+
+    @property
+    def _left(self) -> int:
+        """How many it may still look at."""
+        left = self._most - self.found
+        return left if self._fits is None else left and self._looked_at_max - self.looked_at
+
+    def _read(self, after: int) -> tuple[list[Found], bool]:
+        """The next messages, and whether there are more."""
+        if self._queue.deleted:
+            return [], False
+        most = min(self._left, READ_AT_ONCE) + 1
+        self._broker.tick.enter()
+        read = self._broker.engine.messages.page(self._queue, after, most)
+        return read[: most - 1], len(read) == most
 
 
 def whole_body(message: Message) -> Response:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from base64 import b64decode
 from typing import Annotated, Final
@@ -22,6 +21,7 @@ from broker.management.calls import CallerAccess, Calls, whole
 from broker.management.client_tasks import turn
 from broker.management.cursors import cursor, place
 from broker.management.durable import durable
+from broker.management.looking import Look
 from broker.management.models.base import ID_MAX, LIMIT_DEFAULT, After, Limit, MessageId, Name, UploadId, number
 from broker.management.models.messages import (
     UPLOADED_CHARS_MAX,
@@ -34,6 +34,7 @@ from broker.management.operator_log import log_action
 from broker.management.ports import Broker
 from broker.management.problems import Refused
 from broker.management.resources.messages import Selector
+from broker.management.turns import in_turns
 from broker.management.uploads import BodyUploads
 
 #: Bytes of a call that uploads a piece of a body.
@@ -126,15 +127,10 @@ class ExportCalls:
             self._count(step, 1, 1)
             return _answer([] if dry_run else [lines.shown(queue, message, state)], None)
         fits = None if selector is None else lambda message: selector.matches(PropertyView(message))
-        page = lines.Page(queue, last, limit, fits, counted=dry_run)
-        for _ in range(lines.STEPS_MAX):
-            self._broker.tick.enter()
-            page.step(self._engine)
-            if page.last is None or page.full or queue.deleted:
-                break
-            await asyncio.sleep(0)  # let others run
-        self._count(step, page.looked_at, page.found)
-        return _answer(page.messages, None if queue.deleted or page.last is None else cursor("export", page.last))
+        look = Look(self._broker, queue, last, limit, lines.LOOKED_AT_MAX, fits)
+        messages = await in_turns(lines.texts(look, queue) if not dry_run else (None for _ in look))
+        self._count(step, look.looked_at, look.found)
+        return _answer(messages, None if queue.deleted or look.last is None else cursor("export", look.last))
 
     def _exported(self, name: str, step: Task | None) -> Queue:
         """The queue to export.  Raises NotFound; InvalidTask if the task is for another queue."""

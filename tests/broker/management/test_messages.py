@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+from typing import Any
 
 import pytest
 
+from broker.engine.filter import Filter
 from broker.engine.model.settings import AddressFullPolicy
 from broker.engine.model.settings_match import SettingsTable
+from broker.management import lines, turns
+from broker.management.looking import READ_AT_ONCE, Look
 from broker.management.models.messages import ALL_PROPERTIES_MAX, BODY_SHOWN_BYTES, PROPERTIES_MAX
+from broker.management.resources import messages as message_calls
 from broker.sessions.amqp.format import AMQP_FORMAT
 from protocols.amqp.message import DATA, encode_section
 from tests.broker.management.harness import NOW, Client, TestBroker, die, upload
@@ -147,3 +153,71 @@ async def test_a_queue_that_is_on_disk_for_the_most_part_is_browsed_whole(
     assert seen == [str(n) for n in range(40)]
     last = page["messages"][-1]["id"]
     assert (await client.get(f"{MESSAGES}/{last}"))["body"]["data"] == "39"
+
+
+class Turns:
+    """Counts the turns of the event loop, and notes in which of them something is done that takes a whole one."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+        self._used = 0
+        self._turn = 0
+        self.seen: list[int] = []
+        monkeypatch.setattr(turns, "thread_cpu_us", lambda: self._used)
+        asyncio.get_running_loop().call_soon(self._count)
+
+    def _count(self) -> None:
+        self._turn += 1
+        asyncio.get_running_loop().call_soon(self._count)
+
+    def take(self, where: object, name: str) -> None:
+        """Let each call of a function take a turn's time."""
+        function = getattr(where, name)
+
+        def costly(*arguments: Any, **named: Any) -> object:
+            self._used += turns.TURN_US
+            self.seen.append(self._turn)
+            return function(*arguments, **named)
+
+        self._monkeypatch.setattr(where, name, costly)
+
+
+@pytest.mark.parametrize(
+    ("path", "where", "name"),
+    [
+        (f"{MESSAGES}?limit=40", message_calls, "message_shown"),
+        (f"{MESSAGES}?filter=a%20%3D%20%27b%27", Filter, "matches"),
+        (f"{MESSAGES}:export?limit=40", lines, "shown"),
+        (f"{MESSAGES}:export?filter=a%20%3D%20%27b%27", Filter, "matches"),
+    ],
+)
+async def test_costly_messages_take_a_turn_each(
+    broker: TestBroker, client: Client, monkeypatch: pytest.MonkeyPatch, path: str, where: object, name: str
+) -> None:
+    await broker.sent("a", [b"x"] * 40)
+    each = Turns(monkeypatch)
+    each.take(where, name)
+    await client.get(path)
+    assert len(each.seen) == len(set(each.seen)) == 40
+
+
+async def test_an_answer_ends_where_it_is_long(
+    broker: TestBroker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(message_calls, "PAGE_CHARS_MAX", 600)
+    await broker.sent("a", [b"x" * 600, b"y" * 600, b"z" * 600])
+    page = await client.get(f"{MESSAGES}?limit=100")
+    assert [message["body"]["data"][0] for message in page["messages"]] == ["x"]
+    rest = await client.get(f"{MESSAGES}?limit=100&after={page['next']}")
+    assert rest["messages"][0]["body"]["data"][0] == "y"
+
+
+async def test_a_queue_is_deleted_while_it_is_looked_at(broker: TestBroker) -> None:
+    await broker.sent("a", [b"x"] * 2 * READ_AT_ONCE)
+    queue = broker.engine.queue("a")
+    look = Look(broker, queue, 0, 1_000, 1_000, None)
+    each = iter(look)
+    next(each)
+    broker.engine.operators.delete_queue(queue, with_messages=True)
+    assert len(list(each)) < READ_AT_ONCE
+    assert look.last is None
