@@ -99,6 +99,7 @@ class BrokerCollector:
         memory = GaugeMetricFamily("broker_memory_bytes", "Memory by use.", labels=["kind"])
         memory.add_metric(["messages"], usage.bytes)
         memory.add_metric(["duplicate-ids"], usage.ids_bytes)
+        memory.add_metric(["link-ids"], usage.link_ids_bytes)
         yield memory
         if usage.bytes_max >= 0:
             yield GaugeMetricFamily(

@@ -16,8 +16,9 @@ A sender that has lost its connection does not know whether its last messages ar
    (and LINK_IDS_ADDRESS_MAX in all).
    So neither clients nor other brokers push them out while their broker is away, which will send again whatever was not
    confirmed; nor do messages of a higher priority, which that broker sends first.  One user cannot use up the ids of
-   another user's messages: they contain the user's name.  In a transaction, too, a message with a known link id is left
-   out, and the others are accepted.
+   another user's messages: they contain the user's name, and if those of all addresses take more than their part of the
+   memory, the user and priority with the most of them lose some.  In a transaction, too, a message with a known link id
+   is left out, and the others are accepted.
 
 Each id is stored with the id of its message, so that their order survives when the record is copied forward (see
 `cleaning`): after a restart the youngest count.  As long as an id is remembered, the segment with its record stays.
@@ -25,6 +26,7 @@ Each id is stored with the id of its message, so that their order survives when 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -70,11 +72,12 @@ LINK_SENDERS_MAX: Final = 320
 LINK_IDS_ADDRESS_MAX: Final = 200_000
 _BROKER_BYTES: Final = 16
 
-#: Bytes that an id of a client takes in memory beside its own.
+#: Bytes that an id takes in memory beside its own.
 ID_OVERHEAD_BYTES: Final = 192
 
-#: The part of the broker's memory for messages that the ids of clients may take on all addresses together, and the
-#: bytes if that has no limit.  Beyond it, the oldest are forgotten of the address where none came for the longest time.
+#: The part of the broker's memory for messages that the ids of clients may take on all addresses together, those of
+#: links as much, and the bytes if that has no limit.  Beyond it, the oldest are forgotten of the address where none came
+#: for the longest time.
 IDS_MEMORY_PART: Final = 8
 IDS_BYTES_MAX: Final = 256 << 20
 
@@ -130,6 +133,11 @@ class Seen:
         else:
             self.ids[id] = message_id, segment
 
+    def drop(self, whose: bytes) -> None:
+        """Forget a sender, of which no ids are left."""
+        if self.links.pop(whose, None) is self.recent:
+            self.recent, self.prefix, self.suffix = {}, LINK, bytes(ID_BYTES_MAX + 1)
+
     def caches(self) -> list[Ids]:
         """All sets of ids."""
         return [self.ids, *self.links.values()]
@@ -144,6 +152,10 @@ class Duplicates:
         self._usage = usage
         self._recent: dict[int, None] = {}  # addresses with ids of clients, by address id, the last one to get one last
         self._seen: dict[int, Seen] = {}  # by the address's id
+        # By user and priority, as they are in link ids: how many there are, and of which addresses and senders, those
+        # last that got one last.
+        self._link_counts: Counter[bytes] = Counter()
+        self._link_places: dict[bytes, dict[tuple[int, bytes], None]] = {}
         # The ids whose records are in a segment, as (address id, id); some may have been forgotten since.
         self._places: dict[int, list[tuple[int, bytes]]] = {}
 
@@ -220,7 +232,8 @@ class Duplicates:
         self._limit_ids(seen.ids, max(address.settings.id_cache_size, 0))
         self._limit_all()
         for whose in list(islice(seen.links, max(len(seen.links) - LINK_SENDERS_MAX, 0))):
-            self._limit_ids(seen.links.pop(whose), 0)
+            self._limit_ids(seen.links[whose], 0)
+            seen.drop(whose)
         for links in seen.links.values():
             self._limit_ids(links, LINK_IDS_MAX)
         excess = sum(map(len, seen.links.values())) - LINK_IDS_ADDRESS_MAX
@@ -230,11 +243,19 @@ class Duplicates:
             excess -= len(links) - kept
             self._limit_ids(links, kept)
             if not links:
-                del seen.links[whose]
+                seen.drop(whose)
 
     def _charge(self, address_id: int, seen: Seen, id: bytes) -> None:
-        """Count an id that is about to be remembered; those of links have limits of their own."""
+        """Count an id that is about to be remembered."""
         if id.startswith(LINK):
+            whose = _whose(id)
+            by = whose[_BROKER_BYTES:]
+            if id not in seen.links.get(whose, _NONE):
+                self._usage.link_ids_bytes += ID_OVERHEAD_BYTES + len(id)
+                self._link_counts[by] += 1
+            places = self._link_places.setdefault(by, {})
+            places.pop((address_id, whose), None)
+            places[address_id, whose] = None
             return
         if id not in seen.ids:
             self._usage.ids_bytes += ID_OVERHEAD_BYTES + len(id)
@@ -242,9 +263,11 @@ class Duplicates:
         self._recent[address_id] = None
 
     def _limit_all(self) -> None:
-        """Forget ids of clients, if those of all addresses take too much memory."""
+        """Forget ids, if those of all addresses take too much memory."""
         usage = self._usage
         most = usage.bytes_max // IDS_MEMORY_PART if usage.bytes_max >= 0 else IDS_BYTES_MAX
+        while usage.link_ids_bytes > most and self._link_counts:
+            self._limit_links(max(self._link_counts, key=self._link_counts.__getitem__), usage.link_ids_bytes - most)
         while usage.ids_bytes > most and self._recent:
             address_id = next(iter(self._recent))
             seen = self._seen.get(address_id)
@@ -254,6 +277,21 @@ class Duplicates:
             excess = -(-(usage.ids_bytes - most) // (ID_OVERHEAD_BYTES + ID_BYTES_MAX))
             self._limit_ids(seen.ids, max(len(seen.ids) - excess, 0))
 
+    def _limit_links(self, by: bytes, excess: int) -> None:
+        """Forget ids of so many bytes of a user and priority, if one sender's on one address are as many."""
+        address_id, whose = next(iter(self._link_places[by]))
+        seen = self._seen.get(address_id)
+        links = None if seen is None else seen.links.get(whose)
+        if links:
+            forgotten = -(-excess // (ID_OVERHEAD_BYTES + len(next(iter(links)))))
+            self._limit_ids(links, max(len(links) - forgotten, 0))
+        if seen is not None and not links:
+            seen.drop(whose)
+        if not links:
+            self._link_places[by].pop((address_id, whose), None)
+        if not self._link_places[by]:
+            del self._link_places[by]
+
     def _limit_ids(self, ids: Ids, size: int) -> None:
         self._forget([(ids.pop(id)[1], id) for id in list(islice(ids, max(len(ids) - size, 0)))])
 
@@ -261,6 +299,13 @@ class Duplicates:
         """Count ids that were forgotten no more, and release their records."""
         own = [len(id) for _, id in forgotten if not id.startswith(LINK)]
         self._usage.ids_bytes -= sum(own) + ID_OVERHEAD_BYTES * len(own)
+        if len(own) < len(forgotten):
+            linked = [id for _, id in forgotten if id.startswith(LINK)]
+            self._usage.link_ids_bytes -= sum(map(len, linked)) + ID_OVERHEAD_BYTES * len(linked)
+            self._link_counts.subtract([id[-_SUFFIX_BYTES:] for id in linked])
+            for by in {id[-_SUFFIX_BYTES:] for id in linked}:
+                if not self._link_counts[by]:
+                    del self._link_counts[by]
         self._release(forgotten)
 
     def _release(self, forgotten: Iterable[tuple[int, bytes]]) -> None:

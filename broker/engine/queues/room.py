@@ -149,18 +149,20 @@ class Disk:
 class Usage:
     """Memory held by messages in the whole broker, in bytes, against one limit (-1: none), and the disk.
 
-    `ids_bytes` is what remembered duplicate ids take, which counts against the same limit.
+    `ids_bytes` is what remembered duplicate ids take, and `link_ids_bytes` those of links; both count against the same
+    limit.
     """
 
     bytes_max: int = -1
     bytes: int = field(init=False, default=0)
     ids_bytes: int = field(init=False, default=0)
+    link_ids_bytes: int = field(init=False, default=0)
     messages: int = field(init=False, default=0)
     disk: Disk = field(init=False, default_factory=Disk)
 
     def fits(self, nbytes: int) -> bool:
         """Whether the memory limit would not be reached with `nbytes` more."""
-        return not 0 <= self.bytes_max <= self.bytes + self.ids_bytes + nbytes
+        return not 0 <= self.bytes_max <= self.bytes + self.ids_bytes + self.link_ids_bytes + nbytes
 
     @property
     def memory_full(self) -> bool:

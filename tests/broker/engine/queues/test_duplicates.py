@@ -482,3 +482,47 @@ def test_all_addresses_together_remember_as_many_as_fit_into_their_part_of_memor
     bench.sent("a", b"forgotten", head=head(f"a{0:063}"), durable=False)
     assert [ids(bench, name) for name in ("a", "b", "c")] == [3, 3, 4]
     assert bench.bodies("a")[4:] == [b"forgotten"]
+
+
+def test_link_ids_count_as_used_memory_until_they_are_forgotten(bench: Bench) -> None:
+    """A sender that says it is a broker made a million of them, and no memory was counted."""
+    usage = bench.engine.usage
+    passed_on(bench, "a", 1, 2, 3)
+    passed_on(bench, "b", 1, 2, 2, broker=1)
+    each = usage.link_ids_bytes // 5
+    assert each > duplicates.ID_OVERHEAD_BYTES
+    assert (usage.link_ids_bytes, usage.ids_bytes) == (5 * each, 0)
+    usage.bytes_max = usage.bytes + 5 * each
+    assert usage.memory_full
+    usage.bytes_max = -1
+    bench = bench.restart()
+    assert bench.engine.usage.link_ids_bytes == 5 * each
+    for name in ("a", "b"):
+        bench.purge(name)
+        bench.engine._state.duplicates.forget(bench.engine.addresses[name])
+    assert bench.engine.usage.link_ids_bytes == 0
+    assert not bench.engine._state.duplicates._link_counts
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_who_has_the_most_link_ids_loses_some_if_they_take_too_much_memory(bench: Bench, restart: bool) -> None:
+    passed_on(bench, "a", 1, 2, 3, user="modest")
+    each = bench.engine.usage.link_ids_bytes // 3
+    bench.engine.usage.bytes_max = duplicates.IDS_MEMORY_PART * 10 * each
+    for number in range(40):
+        passed_on(bench, f"b{number % 4}", number, user="greedy", broker=number)
+    assert bench.engine.usage.link_ids_bytes == 10 * each
+    if restart:
+        bench = bench.restart()
+        assert bench.engine.usage.link_ids_bytes <= 43 * each
+        bench.engine.usage.bytes_max = duplicates.IDS_MEMORY_PART * 10 * each
+        passed_on(bench, "b0", 100, user="greedy", broker=100)
+        assert bench.engine.usage.link_ids_bytes == 10 * each
+    assert ids(bench, "a") == 3
+    assert sum(ids(bench, f"b{n}") for n in range(4)) == 7
+    before = bench.queue("b3").message_count
+    if not restart:
+        passed_on(bench, "b3", 39, user="greedy", broker=39)
+        assert bench.queue("b3").message_count == before, "the youngest are known"
+    passed_on(bench, "b3", 3, user="greedy", broker=3)
+    assert bench.queue("b3").message_count == before + 1, "the oldest are forgotten"
