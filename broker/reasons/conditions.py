@@ -215,6 +215,10 @@ STOMP = {
         "The login or the passcode is wrong, or the user may not connect from there.",
         "Only the broker's log has the reason: `login.refused`.",
     ),
+    "memory full": Text(
+        "The broker has no memory for more of a frame whose end has not come.",
+        "Send large bodies with content-length, or raise `broker.global-max-size`, of which they may take a quarter.",
+    ),
     "missing header": Text("The frame lacks a header that it needs.", "Add the header that the body names."),
     "not connected": Text("The first frame was not CONNECT or STOMP.", "Send CONNECT first."),
     "not supported": Text(

@@ -76,8 +76,8 @@ _BROKER_BYTES: Final = 16
 ID_OVERHEAD_BYTES: Final = 192
 
 #: The part of the broker's memory for messages that the ids of clients may take on all addresses together, those of
-#: links as much, and the bytes if that has no limit.  Beyond it, the oldest are forgotten of the address where none came
-#: for the longest time.
+#: links as much, and the bytes if that has no limit.  Beyond it, the oldest are forgotten of the address where none
+#: came for the longest time.
 IDS_MEMORY_PART: Final = 8
 IDS_BYTES_MAX: Final = 256 << 20
 
