@@ -45,6 +45,7 @@ class Work:
         self.rarely = ("nack",) if seed % 2 else ()  # later acknowledgements from that queue wait
         self.broker = broker = SimBroker(_CONFIG, files=files, seed=seed, shared=shared)
         self.client, self.other, self.third = broker.connect(), broker.connect(), broker.connect()
+        self.brief = broker.connect()
         for n in range(3 * SETTLED):
             self.client.send("/queue/old", b"old %d" % n, persistent="true")
         for n in range(OTHERS):
@@ -91,13 +92,14 @@ class Work:
         if self.random.random() < 0.7:
             broker.write()
         heard = [*self.other.take("RECEIPT"), *self.third.take("RECEIPT"), *self.client.take("RECEIPT")]
+        heard += self.brief.take("RECEIPT")
         for frame in heard:
             self.confirmed.add(frame.headers["receipt-id"])
             self.overtaken += broker.engine.journal.held
         self.committed = "commit" in self.confirmed
 
     def _something(self) -> None:
-        kind = self.random.choice(("there", "there", "to0", "new", "ack", "ack", "ack", "volatile", *self.rarely))
+        kind = self.random.choice(("there", "there", "to0", "new", "ack", "ack", "ack", "volatile", "tx", *self.rarely))
         self.numbers += 1
         receipt = f"r{self.numbers}"
         body = f"{kind} {self.numbers}".encode()
@@ -108,6 +110,12 @@ class Work:
                 message = self.acks.pop(0)
                 self.effects[receipt] = ("gone", message.body)
                 _say(self.other, "ACK", {"id": message.headers["ack"], "receipt": receipt})
+        elif kind == "tx":
+            self.effects[receipt] = ("there", b"brief %d" % self.numbers)
+            _say(self.brief, "BEGIN", {"transaction": receipt})
+            headers = {"destination": "/queue/there", "persistent": "true", "transaction": receipt}
+            _say(self.brief, "SEND", headers, b"brief %d" % self.numbers)
+            _say(self.brief, "COMMIT", {"transaction": receipt, "receipt": receipt})
         elif kind == "nack":
             if self.acks:
                 _say(self.other, "NACK", {"id": self.acks.pop(0).headers["ack"]})

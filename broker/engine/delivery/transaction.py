@@ -261,7 +261,7 @@ class Transactions:
             state.hold(need)
             state.steps.first = _COMMITS
         work = _performed(state, transaction)
-        while (cost := _atomically(state, work)) is not None:
+        while (cost := _atomically(state, work, short=short)) is not None:
             yield cost
         if not short:
             state.let_go()
@@ -434,9 +434,12 @@ def _find_again(state: State, send: Send) -> None:
     send.address, send.queue = destinations.destination(state, name, wanted, asked=send.asked)
 
 
-def _atomically(state: State, work: LongWork) -> int | None:
-    """Make a step of what is part of one entry; returns its cost, None at the end."""
-    journal, held = state.journal, state.held
+def _atomically(state: State, work: LongWork, *, short: bool) -> int | None:
+    """Make a step of what is part of one entry; returns its cost, None at the end.
+
+    A short commit may be recorded in the entry that a long one holds open.  Then its connection waits for that.
+    """
+    journal, held = state.journal, None if short else state.held
     before = journal.held_bytes
     state.mark = NO_WAY_BACK
     state.atomic = True
