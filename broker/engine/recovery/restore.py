@@ -402,7 +402,8 @@ def _restore_messages(state: State, fold: Fold, queue: Queue) -> int:
             queue.states[id] = DeliveryState(counts[id], timestamp)
     else:  # few messages, or the queue has changed since the first of them
         held |= tail_restore.pull_all(state, places, fold.pulled)
-    if queue.id in fold.disordered or fold.places.get(queue.id) is not None:
+    # Sends to a queue that only routes may overtake a long commit in the journal, whatever the queue was when it began.
+    if pageable(queue) or queue.id in fold.disordered or fold.places.get(queue.id) is not None:
         held = fold.held[queue.id] = dict(sorted(held.items()))
     kept = tail_restore.kept(state, places, held, [*due, *fold.sessions.inflight.get(queue.id, {})])
     for message in kept:

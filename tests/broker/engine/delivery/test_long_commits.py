@@ -433,3 +433,22 @@ def test_many_sends_are_forgotten_in_steps(bench: Bench) -> None:
     assert ticks >= 3
     bench.run()
     assert (bench.engine.usage.messages, bench.engine.usage.bytes) == (0, 0)
+
+
+def test_a_queue_that_was_a_ring_once_keeps_its_order_over_a_restart() -> None:
+    """Its later messages overtake the commit's in the journal, as those of any queue that only routes."""
+    bench = bench_of()
+    bench.declare("a", ring_size=1_000)
+    bench.sent("a", b"first")
+    bench.change("a", ring_size=-1)
+    tx, _ = transaction(bench)
+    begun(bench, tx)
+    for n in range(5):
+        bench.send("a", b"behind %d" % n)
+        turn(bench)
+    bench.run()
+    bodies = bench.bodies("a")
+    assert len(bodies) > 6
+    for _ in range(2):
+        bench = bench.restart()
+        assert bench.bodies("a") == bodies
