@@ -7,11 +7,17 @@ import json
 from math import isfinite
 from types import NoneType
 from typing import Final
+from uuid import UUID
 
-from protocols.amqp.types import Array, Decimal32, Decimal64, Decimal128, Described, Pairs
+from protocols.amqp.types import Array, Char, Decimal32, Decimal64, Decimal128, Described, Pairs, Symbol
 
 #: Types of values that JSON has: the usual ones, as a message may have thousands.
 _SAME: Final = frozenset({NoneType, bool, int, str})
+
+#: Types of values without a counterpart in JSON whose text says all.
+_AS_TEXT: Final = frozenset({UUID, Char, Symbol})
+
+_ENCODED: Final = (bytes, Decimal32, Decimal64, Decimal128)
 
 
 def header_text(value: object) -> str:
@@ -39,11 +45,16 @@ def _dumps(plain: object) -> str:
 
 def _plain(value: object) -> object:
     """Convert a value to JSON types: times are numbers, bytes base64, everything without a counterpart text."""
-    if type(value) in _SAME or isinstance(value, bool | int):
+    kind = type(value)
+    if kind in _SAME:
+        return value
+    if kind in _AS_TEXT:
+        return str(value)
+    if isinstance(value, int):
         return value
     if isinstance(value, float):  # JSON has no NaN and no infinity
         return value if isfinite(value) else str(value)
-    if isinstance(value, bytes | Decimal32 | Decimal64 | Decimal128):
+    if isinstance(value, _ENCODED):
         return base64.b64encode(value if isinstance(value, bytes) else value.raw).decode()
     if isinstance(value, dict):
         return {header_text(key): _plain(each) for key, each in value.items()}
