@@ -70,6 +70,11 @@ class Ticks:
         if self._state.held is not None:
             self._state.held.end_call(self._state.journal, transport)
 
+    def begin_connection(self, transport: object) -> None:
+        """Note that a client has logged in.  It may send again what it has sent before, which is not durable yet."""
+        if self._state.held is not None:
+            self._state.held.awaits(transport)
+
     @property
     def verb_has_changed(self) -> bool:
         """Whether the current verb may have made changes that an exception would not undo."""

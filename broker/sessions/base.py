@@ -65,6 +65,7 @@ class BaseSession(ABC):
     def opened(self, protocol: str, access: Access) -> None:
         """Mark the client as logged in and register the connection: operators see it from now on."""
         self.established = True
+        self.engine.ticks.begin_connection(self.transport)
         self.engine.connections.opened(self.id, protocol, self.remote, access, self._dismissed)
 
     def guarded(self, call: Callable[..., None]) -> Callable[..., None]:

@@ -240,3 +240,61 @@ def test_paged_messages_are_read_where_they_are() -> None:
     browsed = sorted(body_of(message) for message, _ in broker.engine.messages.browse(queue))
     assert browsed == sorted(_large(n) for n in range(sent))
     assert sorted(held(broker.restart(), "a")) == browsed
+
+
+def _begun(work: Work) -> None:
+    """The commit is under way, and holds its entry."""
+    _say(work.client, "COMMIT", {"transaction": "t", "receipt": "commit"})
+    while not work.broker.engine.journal.held:
+        work._turn()
+
+
+def _confirmed_meanwhile(work: Work, client: SimClient, receipt: str) -> bool:
+    """Whether it is confirmed before the commit has ended."""
+    for _ in range(5):
+        work.broker.tick.enter()
+        work.broker.tick.end()
+        work.broker.write()
+        assert work.broker.engine.journal.held
+        if any(frame.headers["receipt-id"] == receipt for frame in client.take("RECEIPT")):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("returns", [False, True])
+def test_a_duplicate_of_what_is_in_the_held_entry_waits_for_it(returns: bool) -> None:
+    """A client that has lost its connection sends again, over this one or that: the very use of duplicate ids."""
+    work = Work(SimFiles(1), 1)
+    _begun(work)
+    sent = {"destination": "/queue/there", "persistent": "true", "_AMQ_DUPL_ID": "x"}
+    _say(work.third, "SEND", {**sent, "receipt": "first"}, b"once")
+    assert not _confirmed_meanwhile(work, work.third, "first")
+    work.third.abort()
+    again = work.other
+    if returns:
+        again = SimClient(work.broker, "1.2", work.broker.number())
+        _say(again, "CONNECT", {"accept-version": "1.2", "host": "/"})
+    _say(again, "SEND", {**sent, "receipt": "again"}, b"once")
+    assert not _confirmed_meanwhile(work, again, "again")
+
+
+def test_a_subscription_to_a_queue_that_is_in_the_held_entry_waits_for_it() -> None:
+    work = Work(SimFiles(1), 1)
+    _begun(work)
+    made = {"destination": "/queue/made", "id": "1"}
+    _say(work.third, "SUBSCRIBE", {**made, "receipt": "first"})
+    assert not _confirmed_meanwhile(work, work.third, "first")
+    _say(work.brief, "SUBSCRIBE", {**made, "receipt": "second"})
+    assert not _confirmed_meanwhile(work, work.brief, "second")
+
+
+def test_one_that_logs_in_meanwhile_waits_and_others_do_not() -> None:
+    work = Work(SimFiles(1), 1)
+    _begun(work)
+    sent = {"destination": "/queue/there", "persistent": "true", "receipt": "r"}
+    new = SimClient(work.broker, "1.2", work.broker.number())
+    _say(new, "CONNECT", {"accept-version": "1.2", "host": "/"})
+    _say(new, "SEND", sent, b"new")
+    _say(work.brief, "SEND", sent, b"old")
+    assert _confirmed_meanwhile(work, work.brief, "r")
+    assert not _confirmed_meanwhile(work, new, "r")

@@ -54,6 +54,8 @@ class Consumers:
         self._state.selectors.check(sink.transport, filter)
         with registry.undoing(self._state):
             queue, predicate = subscribe.find(self._state, request, filter)
+            if self._state.held is not None and not self._state.held.is_older(queue):
+                self._state.held.depend()
             consumer = Consumer(
                 self._number(),
                 queue,

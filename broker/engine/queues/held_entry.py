@@ -13,7 +13,9 @@ The messages land behind those of the held entry that came to the same queue ear
 messages in order of arrival; they are durable, and confirmed, before.  Nothing is trimmed or copied forward meanwhile:
 the held entry may be what makes a segment unneeded.
 
-A connection that has recorded anything in the held entry gets all its confirmations with it, in order (`end_call`).
+A connection that has recorded anything in the held entry gets all its confirmations with it, in order (`end_call`).  So
+does one that records nothing because something is in that entry already (`depend`): a duplicate, or a subscription to a
+queue that was made meanwhile; and one that logs in meanwhile, since its client may send again what it has sent before.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ class HeldEntry:
     `landing`: the queues with messages that land with it; `paged`: runs whose place in the journal is not known yet.
     """
 
-    __slots__ = ("_awaited_by", "_everyone", "_first_id", "_number", "_seen", "landing", "paged")
+    __slots__ = ("_awaited_by", "_depends", "_everyone", "_first_id", "_number", "_seen", "landing", "paged")
 
     def __init__(self, first_id: int, number: int) -> None:
         self.landing: set[Queue] = set()
@@ -37,6 +39,7 @@ class HeldEntry:
         self._first_id = first_id
         self._number = number
         self._awaited_by: set[object] = set()
+        self._depends = False  # the present call is answered by what is in the entry
         self._everyone = False
         self._seen = 0  # records of the entry of which it is known who waits for them
 
@@ -51,17 +54,25 @@ class HeldEntry:
 
     # -- who waits for it ------------------------------------------------------------------------------------------
 
+    def depend(self) -> None:
+        """Note that the answer to the present call depends on what may be in the entry."""
+        self._depends = True
+
     def begin_call(self, journal: Journal) -> None:
         """Begin a call: if it is not known for whom the last one was that recorded something, everybody waits."""
-        if journal.held_count != self._seen:
+        if self._is_concerned(journal):
             self._everyone = True
-            self._seen = journal.held_count
 
     def end_call(self, journal: Journal, transport: object) -> None:
-        """Note for whom something was recorded since the call began."""
-        if journal.held_count != self._seen:
+        """Note for whom the calls since then were, if they recorded something, or depend on it; None: for anybody."""
+        if self._is_concerned(journal):
+            self._everyone |= transport is None
             self.awaits(transport)
-            self._seen = journal.held_count
+
+    def _is_concerned(self, journal: Journal) -> bool:
+        concerned = self._depends or journal.held_count != self._seen
+        self._seen, self._depends = journal.held_count, False
+        return concerned
 
     def absorb(self, journal: Journal) -> None:
         """Note that nobody's confirmations wait for what was recorded since."""
