@@ -293,7 +293,7 @@ def test_values_and_several_sections_above_what_is_converted_in_memory(broker: S
     [
         (b"", encode_section(DATA, b"x" * 500), "1024 sections"),
         (encode_section(DATA, b"x" * 400_000), encode_section(DATA, b""), "1024 sections"),
-        (b"", encode_section(AMQP_SEQUENCE, ["x" * 500] * 1000), "4096 values"),
+        (b"", encode_section(AMQP_SEQUENCE, ["x" * 500] * 1000), "8192 values"),
     ],
 )
 def test_large_bodies_with_too_many_sections_or_values(
@@ -315,7 +315,7 @@ def test_large_bodies_with_too_many_sections_or_values(
 
 def test_values_in_values_of_a_large_body_are_found_by_its_conversion(broker: SimBroker) -> None:
     client, stomp = AmqpSim(broker), broker.connect()
-    value = encode(Header(True)) + encode_section(AMQP_VALUE, [["x" * 300] * 1000] * 5)
+    value = encode(Header(True)) + encode_section(AMQP_VALUE, [["x" * 150] * 2000] * 5)
     [taken] = client.send(client.sender("q", "queue"), value)
     assert isinstance(taken.state, Accepted)
     stomp.subscribe("/queue/q", ack="auto")

@@ -399,9 +399,9 @@ def test_application_properties_up_to_the_limit(client: AmqpSim, properties: Pro
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        (encode_section(AMQP_VALUE, [None] * 4096), "values"),
-        (encode_section(AMQP_VALUE, {f"{n}": None for n in range(2048)}), "values"),
-        (encode_section(AMQP_SEQUENCE, [None] * 2048) * 2, "values"),
+        (encode_section(AMQP_VALUE, [None] * 8192), "values"),
+        (encode_section(AMQP_VALUE, {f"{n}": None for n in range(4096)}), "values"),
+        (encode_section(AMQP_SEQUENCE, [None] * 4096) * 2, "values"),
         (encode_section(DATA, b"") * 1025, "sections"),
     ],
 )
@@ -410,12 +410,12 @@ def test_bodies_that_could_not_be_converted_in_time_are_refused(client: AmqpSim,
     [outcome] = client.send(link, body)
     refusal = rejection(outcome.state)
     assert refusal.condition == "amqp:link:message-size-exceeded"
-    assert (refusal.description or "").endswith(f"{'4096' if why == 'values' else '1024'} {why}.")
-    most = encode_section(AMQP_VALUE, [None] * 4095)
+    assert (refusal.description or "").endswith(f"{'8192' if why == 'values' else '1024'} {why}.")
+    most = encode_section(AMQP_VALUE, [None] * 8191)
     [taken] = client.send(link, most)
     assert isinstance(taken.state, Accepted)
     client.receiver("a")
-    assert client.bodies() == [[None] * 4095], "the link goes on"
+    assert client.bodies() == [[None] * 8191], "the link goes on"
 
 
 def test_messages_with_many_values_are_taken_in_several_ticks(client: AmqpSim, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -423,7 +423,7 @@ def test_messages_with_many_values_are_taken_in_several_ticks(client: AmqpSim, m
     asked: list[int] = []
     monkeypatch.setattr(ReadSteps, "pauses", lambda steps, frames, at: asked.append(at))
     link = client.sender("a", "queue")
-    body = encode_section(AMQP_VALUE, [None] * 4095)
+    body = encode_section(AMQP_VALUE, [None] * 8191)
     link.send([body] * 20, list(range(20)))
     client.say()
     assert max(asked) >= 20 // 4 - 1
