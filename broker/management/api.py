@@ -49,6 +49,7 @@ from broker.management.resources.queues import QueueCalls
 from broker.management.resources.tasks import TaskCalls
 from broker.management.resources.trails import TrailCalls
 from broker.management.shared import Shared
+from broker.management.turns import Turns
 
 #: What load balancers ask, under any host name: their answers hold nothing that a foreign page must not read.
 PROBES: Final = ("/livez", "/readyz")
@@ -78,7 +79,7 @@ class Api:
 
     `hosts`: the host names that it answers to, None: any; `name`: the acceptor's name in the configuration; `console`:
     the application for all paths that are not the API's, None: there is none; `shared`: common to all acceptors and the
-    console; `standby`: the application that replaces the API on a standby.
+    console; `standby`: the application that replaces the API on a standby; `turns`: common to all acceptors.
     """
 
     def __init__(
@@ -93,25 +94,42 @@ class Api:
         console: ASGIApp | None = None,
         shared: Shared | None = None,
         standby: FastAPI | None = None,
+        turns: Turns | None = None,
     ) -> None:
+        self._turns = turns or Turns()
         self._hosts = hosts
         self._name = name
         self._console = console
         self._app = standby or application(broker, token, limits or Limits(), metrics_open=metrics_open, shared=shared)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI: refuse requests that no application should see, and pass on the rest."""
+        """ASGI: answer in turns, health probes first."""
         assert scope["type"] == "http", "neither websockets nor lifespan are served"
-        headers = dict(scope["headers"])
         path = scope["raw_path"].decode("ascii", "replace")
+        await self._turns.run(self._answer(path, scope, receive, send), probe=path in PROBES)
+
+    async def _answer(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse requests that no application should see, and pass on the rest."""
+        headers = dict(scope["headers"])
         refused = self._refused(path, scope["method"], headers)
         if refused is not None:
             await refused(scope, receive, hardened(send))
         elif self._console is not None and not _is_own(path):
-            await self._console({**scope, "path": path}, receive, hardened(send))
+            await self._console({**scope, "path": path}, receive, hardened(self._paced(send)))
         else:
             method = "GET" if scope["method"] == "HEAD" else scope["method"]  # the server leaves out the body
-            await self._app({**scope, "path": path, "method": method}, receive, hardened(send))
+            sending = hardened(self._paced(send))
+            await self._app({**scope, "path": path, "method": method}, receive, sending)
+
+    def _paced(self, send: Send) -> Send:
+        """A `send` that waits for a turn after each part of a stream, which its own task makes."""
+
+        async def sending(message: Message) -> None:
+            await send(message)
+            if message.get("more_body"):
+                await self._turns.next()
+
+        return sending
 
     def _refused(self, path: str, method: str, headers: Mapping[bytes, bytes]) -> Response | None:
         """The refusal of a foreign host or origin, or of a body without a known and allowed length; else None."""

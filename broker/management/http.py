@@ -413,7 +413,8 @@ class HttpServer:
         shared: Shared | None = None,
         standby: Callable[[bool], FastAPI] | None = None,
     ) -> None:
-        self._api = partial(Api, broker, token, name=name, limits=limits, console=console, shared=shared)
+        turns = Turns() if shared is None else shared.turns
+        self._api = partial(Api, broker, token, name=name, limits=limits, console=console, shared=shared, turns=turns)
         self._broker = broker
         self._token = token.encode()
         self._standby = standby
@@ -431,7 +432,7 @@ class HttpServer:
             "refused": staticmethod(self._on_refused),
             "left": staticmethod(self._left),
             "places": self._places,
-            "turns": Turns(),
+            "turns": turns,
             "seconds_max": request_seconds_max,
             "token": self._token,
         }

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from broker.management import turns
-from broker.management.turns import PART_BYTES, TURN_US, Turns, in_turns
+from broker.management.turns import PART_BYTES, TURN_US, WOKEN_MAX, Turns, in_turns
 
 
 class Clock:
@@ -94,3 +94,123 @@ async def test_others_are_served_while_a_long_answer_is_made(monkeypatch: pytest
     assert await in_turns(work()) == [1, 3, 5]
     served.cancel()
     assert seen == [TURN_US, 2 * TURN_US, 3 * TURN_US]
+
+
+class Calls:
+    """Calls that have so many steps each, every one of which takes `cost` microseconds; done in `seen`, by turn."""
+
+    def __init__(self, clock: Clock, cost: int) -> None:
+        self.turns = Turns()
+        self._clock = clock
+        self._cost = cost
+        self._tasks: list[asyncio.Task[None]] = []
+        self._done = ""
+
+    def begin(self, name: str, steps: int, *, probe: bool = False) -> asyncio.Task[None]:
+        """Begin one."""
+
+        async def run() -> None:
+            await self.turns.run(self._call(name, steps), probe=probe)
+
+        self._tasks.append(asyncio.create_task(run()))
+        return self._tasks[-1]
+
+    async def _call(self, name: str, steps: int) -> None:
+        for step in range(steps):
+            if step:
+                await asyncio.sleep(0)
+            self._clock.used += self._cost
+            self._done += name
+
+    async def seen(self) -> list[str]:
+        """What is done in each turn, until nothing is left."""
+        found = []
+        while not all(task.done() for task in self._tasks):
+            await asyncio.sleep(0)
+            if self._done:
+                found.append(self._done)
+            self._done = ""
+        return found
+
+
+async def test_calls_share_the_time_of_a_turn(clock: Clock) -> None:
+    calls = Calls(clock, TURN_US // 2)
+    for name in "abcde":
+        calls.begin(name, 1)
+    assert await calls.seen() == ["ab", "cd", "e"]
+
+
+async def test_a_call_that_goes_on_is_behind_those_that_wait(clock: Clock) -> None:
+    calls = Calls(clock, TURN_US)
+    calls.begin("a", 3)
+    calls.begin("b", 1)
+    assert await calls.seen() == ["a", "b", "a", "a"]
+
+
+async def test_more_calls_than_are_woken_together(clock: Clock) -> None:
+    calls = Calls(clock, 0)
+    for _ in range(2 * WOKEN_MAX + 1):
+        calls.begin("a", 1)
+    assert await calls.seen() == ["a" * WOKEN_MAX, "a" * WOKEN_MAX, "a"]
+
+
+async def test_a_probe_goes_before_calls_and_holds_up_none(clock: Clock) -> None:
+    calls = Calls(clock, TURN_US)
+    for name in "ab":
+        calls.begin(name, 1)
+    for name in "PQR":
+        calls.begin(name, 1, probe=True)
+    assert await calls.seen() == ["Pa", "Qb", "R"]
+
+
+async def test_one_call_goes_on_though_parsing_takes_the_turn(clock: Clock) -> None:
+    calls = Calls(clock, 1)
+    calls.turns.enter(Sender("parsed", 1_000, TURN_US, clock, []))
+    for name in "ab":
+        calls.begin(name, 1)
+    assert await calls.seen() == ["a", "b"]
+
+
+async def test_a_call_is_cancelled_while_it_waits_for_a_turn(clock: Clock) -> None:
+    calls = Calls(clock, TURN_US)
+    calls.begin("a", 1)
+    cancelled = calls.begin("b", 1)
+    calls.begin("c", 1)
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    assert await calls.seen() == ["a", "c"]
+    assert cancelled.cancelled()
+
+
+async def test_a_call_waits_for_something_else_and_may_time_out(clock: Clock) -> None:
+    never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    found = []
+
+    async def call() -> None:
+        try:
+            async with asyncio.timeout(0):
+                await never
+        except TimeoutError:
+            found.append("late")
+        found.append(await asyncio.to_thread(lambda: "thread"))
+
+    await Turns().run(call())
+    assert found == ["late", "thread"]
+
+
+async def test_a_call_fails(clock: Clock) -> None:
+    async def call() -> None:
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        await Turns().run(call())
+
+
+async def test_a_part_of_a_stream_takes_what_is_left_of_a_turn(clock: Clock) -> None:
+    calls = Calls(clock, 1)
+    streams = [asyncio.create_task(calls.turns.next()) for _ in range(3)]
+    done = []
+    while not all(stream.done() for stream in streams):
+        await asyncio.sleep(0)
+        done.append(sum(stream.done() for stream in streams))
+    assert [count for count in dict.fromkeys(done) if count] == [1, 2, 3]
