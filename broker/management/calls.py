@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import suppress
 from inspect import Parameter, signature
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -35,6 +34,7 @@ from broker.engine.model.access import Access
 from broker.engine.model.errors import EngineError
 from broker.management import problems
 from broker.management.callers import ACCESS, CHALLENGE, LOG_IN, Callers, Unknown, require_whole
+from broker.management.json_bodies import VALUES_MAX, has_more_values_outside_texts
 from broker.management.operator_log import REPORT, caller_fields
 from broker.management.ports import Broker
 from broker.management.problems import Refused
@@ -279,8 +279,7 @@ def _route_class(key: _Key, body_bytes_max: int) -> type[APIRoute]:
             async def checked(request: Request) -> Response:
                 _check_parameters(request, known)
                 if self.body_field:
-                    _check_text(await request.body())
-                    _check_fields(await request.body())
+                    _read(request, await request.body())
                 return await inner(request)
 
             return handler
@@ -325,8 +324,14 @@ def _repeated(names: Iterable[str]) -> str:
     return ""
 
 
-def _check_fields(body: bytes) -> None:
-    """Raises Refused for a repeated field of an object: JSON would silently take the last one."""
+def _read(request: Request, body: bytes) -> None:
+    """Parse a body, once for all.
+
+    Raises Refused if it has too many values; for a repeated field of an object, of which JSON would silently take the
+    last one; and if it is not Unicode, which JSON can hide in an escaped half of a surrogate pair.
+    """
+    if has_more_values_outside_texts(body, VALUES_MAX):
+        raise Refused("body-too-large", f"a body has at most {VALUES_MAX} values")
 
     def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
         fields = dict(pairs)
@@ -335,17 +340,13 @@ def _check_fields(body: bytes) -> None:
             raise Refused("invalid-body", f"the field {twice[:100]!a} is given more than once")
         return fields
 
-    with suppress(ValueError, RecursionError):  # reported when the body is read
-        json.loads(body, object_pairs_hook=unique)
-
-
-def _check_text(body: bytes) -> None:
-    """Raises Refused for a body that is not Unicode; JSON can hide this in an escaped half of a surrogate pair."""
     try:
         text = body.decode()
+        parsed = json.loads(text, object_pairs_hook=unique)
         if "\\ud" in text.lower():
-            json.dumps(json.loads(text), ensure_ascii=False).encode()
+            json.dumps(parsed, ensure_ascii=False).encode()
     except UnicodeError:
         raise Refused("invalid-body", "the body is not valid Unicode") from None
     except (ValueError, RecursionError):
-        pass  # it is not JSON either
+        return  # reported when it is parsed again
+    vars(request)["_json"] = parsed  # what `Request.json` returns

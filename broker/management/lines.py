@@ -10,18 +10,22 @@ message's line: an export reads it in pieces, a call each, and an import uploads
 
 from __future__ import annotations
 
+import asyncio
 import json
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from broker.engine import NAME_CHARS_MAX, Engine, Insertion, Queue, Unreadable, read_body
 from broker.engine.model.errors import EngineError, NotReadable
 from broker.engine.model.message import Format, Message
+from broker.management.json_bodies import has_more_values
 from broker.management.looking import Look
 from broker.management.models.base import ID_MAX
+from broker.management.turns import in_turns
 from broker.management.uploads import BodyUploads
 from broker.offline.lines import Line, MessageLine, message_line, read_as, read_json
 
@@ -34,6 +38,9 @@ PIECE_BYTES: Final = 1 << 20
 
 #: Bytes of one import request: fits a message of some 40 MiB in base64.  With several messages, clients send 1 MiB.
 BODY_BYTES_MAX: Final = 64 << 20
+
+#: Values in such a request: it has some 30 for a message.
+VALUES_MAX: Final = 100_000
 
 #: Messages in one such request: some 20 ms of the event loop.
 MESSAGES_MAX: Final = 200
@@ -140,30 +147,72 @@ class ImportRequest:
     uploads: list[str]
 
 
-def read_import(engine: Engine, uploads: BodyUploads, body: bytes) -> ImportRequest:
+#: Parses requests, which may be large, one at a time: others would only compete with it for the interpreter.
+_PARSER: Final = ThreadPoolExecutor(1, "lines")
+
+Parsed = TypeVar("Parsed")
+
+
+async def parsed(parse: Callable[[bytes], Parsed], body: bytes) -> Parsed:
+    """What `parse` makes of a body, beside the event loop."""
+    return await asyncio.get_running_loop().run_in_executor(_PARSER, parse, body)
+
+
+async def read_import(engine: Engine, uploads: BodyUploads, body: bytes) -> ImportRequest:
     """Parse an import request.  Raises BadImport; NotFound for an unknown task or upload."""
     formats = {format.name: format for format in engine.formats.values()}
     try:
-        request = read_json(body)
-        name, target, messages = (request.get(field) for field in ("name", "target", "messages"))
-        if not isinstance(name, str) or not 1 <= len(name) <= NAME_CHARS_MAX or not name.isprintable():
-            raise BadImport(f"name is the import's name, of at most {NAME_CHARS_MAX} characters")
-        if not isinstance(target, str) or not target:
-            raise BadImport("target is an address, a queue or ADDRESS::QUEUE")
-        if not isinstance(messages, list) or not 1 <= len(messages) <= MESSAGES_MAX:
-            raise BadImport(f"messages is a list of 1 to {MESSAGES_MAX}")
-        task = task_in(request)
-        read = [read_as(MessageLine, line) for line in messages]
+        id, task, target, read = await parsed(_parse, body)
         dry_run = task > 0 and engine.tasks.task(task).request.dry_run
-        found = [_insertion(engine, formats, target, line, None if dry_run else uploads) for line in read]
+        there = None if dry_run else uploads
+        found = await in_turns(_insertion(engine, formats, target, line, there) for line in read)
     except ValueError as wrong:
         raise BadImport(str(wrong)) from wrong
+    return ImportRequest(id, task, target, found, [line.upload for line in read if line.upload])
+
+
+def _parse(body: bytes) -> tuple[bytes, int, str, list[MessageLine]]:
+    """The id of a request, its task, its target and its lines.  Raises BadImport, ValueError."""
+    request = read_large(body)
+    name, target, messages = (request.get(field) for field in ("name", "target", "messages"))
+    if not isinstance(name, str) or not 1 <= len(name) <= NAME_CHARS_MAX or not name.isprintable():
+        raise BadImport(f"name is the import's name, of at most {NAME_CHARS_MAX} characters")
+    if not isinstance(target, str) or not target:
+        raise BadImport("target is an address, a queue or ADDRESS::QUEUE")
+    if not isinstance(messages, list) or not 1 <= len(messages) <= MESSAGES_MAX:
+        raise BadImport(f"messages is a list of 1 to {MESSAGES_MAX}")
+    task = task_in(request)
+    read = [read_as(MessageLine, line) for line in messages]
     taken = [line.upload for line in read if line.upload]
     if len(set(taken)) < len(taken):
         raise BadImport("an upload can be the body of one message only")
-    known = [{name: value for name, value in line.items() if name != "upload"} for line in messages]
-    id = sha256(json.dumps([name, target, known]).encode()).digest()
-    return ImportRequest(id, task, target, found, taken)
+    return _id(name, target, messages), task, target, read
+
+
+def read_large(body: bytes) -> dict[str, Any]:
+    """A request with messages as an object.  Raises ValueError."""
+    if has_more_values(body, VALUES_MAX):
+        raise ValueError(f"it has more than {VALUES_MAX} values")
+    return read_json(body)
+
+
+def _id(name: str, target: str, messages: list[dict[str, Any]]) -> bytes:
+    """The digest of a request in JSON, made in parts: beside the thread that does it, others can run."""
+    digest = sha256(json.dumps([name, target]).encode()[:-1] + b", [")
+    for at, line in enumerate(messages):
+        digest.update(b", {" if at else b"{")
+        for number, (field, value) in enumerate(each for each in line.items() if each[0] != "upload"):
+            digest.update(f"{', ' if number else ''}{json.dumps(field)}: ".encode())
+            if field == "body" and isinstance(value, str):  # it is Base64
+                digest.update(b'"')
+                for begin in range(0, len(value), PIECE_BYTES):
+                    digest.update(value[begin : begin + PIECE_BYTES].encode())
+                digest.update(b'"')
+            else:
+                digest.update(json.dumps(value).encode())
+        digest.update(b"}")
+    digest.update(b"]]")
+    return digest.digest()
 
 
 def task_in(request: Mapping[str, object]) -> int:

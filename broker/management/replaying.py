@@ -18,8 +18,9 @@ from typing import Final
 from broker.engine import NAME_CHARS_MAX, Engine, ReplayItem
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Format, Message
-from broker.management.lines import schema, task_in
-from broker.offline.lines import PastLine, read_as, read_json
+from broker.management.lines import parsed, read_large, schema, task_in
+from broker.management.turns import in_turns
+from broker.offline.lines import PastLine, read_as
 
 #: Bytes of one request: some of the largest messages that a broker accepts by default, in base64.
 BODY_BYTES_MAX: Final = 64 << 20
@@ -51,20 +52,26 @@ class ReplayRequest:
     messages: list[ReplayItem]
 
 
-def read_replay(engine: Engine, body: bytes) -> ReplayRequest:
+async def read_replay(engine: Engine, body: bytes) -> ReplayRequest:
     """Parse a replay request.  Raises BadReplay."""
     formats = {format.name: format for format in engine.formats.values()}
     try:
-        request = read_json(body)
-        name = request.get("name")
-        if not isinstance(name, str) or not 1 <= len(name) <= NAME_CHARS_MAX or not name.isprintable():
-            raise BadReplay(f"name is the replay's name, of at most {NAME_CHARS_MAX} characters")
-        messages = request.get("messages")
-        if not isinstance(messages, list) or len(messages) > MESSAGES_MAX:
-            raise BadReplay(f"messages is a list of at most {MESSAGES_MAX}")
-        return ReplayRequest(name, task_in(request), [_past(formats, read_as(PastLine, line)) for line in messages])
+        name, task, read = await parsed(_parse, body)
+        return ReplayRequest(name, task, await in_turns(_past(formats, line) for line in read))
     except ValueError as wrong:
         raise BadReplay(str(wrong)) from wrong
+
+
+def _parse(body: bytes) -> tuple[str, int, list[PastLine]]:
+    """The name of a replay, its task and its lines.  Raises BadReplay, ValueError."""
+    request = read_large(body)
+    name = request.get("name")
+    if not isinstance(name, str) or not 1 <= len(name) <= NAME_CHARS_MAX or not name.isprintable():
+        raise BadReplay(f"name is the replay's name, of at most {NAME_CHARS_MAX} characters")
+    messages = request.get("messages")
+    if not isinstance(messages, list) or len(messages) > MESSAGES_MAX:
+        raise BadReplay(f"messages is a list of at most {MESSAGES_MAX}")
+    return name, task_in(request), [read_as(PastLine, line) for line in messages]
 
 
 def _past(formats: Mapping[str, Format], line: PastLine) -> ReplayItem:

@@ -62,11 +62,18 @@ def _filter(value: str) -> str:
     return value
 
 
+#: Characters of Base64 that are decoded at a time: beside a thread that does it, others can run.
+_BASE64_PART: Final = 1 << 20
+
+
 def _base64(value: object) -> bytes:
     if not isinstance(value, str):
         raise ValueError("must be Base64 in a text")
     try:
-        return b64decode(value, validate=True)
+        if len(value) <= _BASE64_PART or value.find("=", 0, -2) >= 0:
+            return b64decode(value, validate=True)
+        parts = range(0, len(value), _BASE64_PART)
+        return b"".join([b64decode(value[at : at + _BASE64_PART], validate=True) for at in parts])
     except (binascii.Error, ValueError):
         raise ValueError("is not Base64") from None
 

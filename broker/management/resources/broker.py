@@ -93,7 +93,7 @@ class BrokerCalls:
 
     async def replay(self, request: Request) -> Replayed:
         """Bring messages back from the journal, in order; answered once they are on disk."""
-        wanted = replaying.read_replay(self._engine, await request.body())
+        wanted = await replaying.read_replay(self._engine, await request.body())
         task = await turn(self._broker, wanted.task, TaskKind.REPLAY)
         done, stopped = Done(), ""
         try:

@@ -153,7 +153,7 @@ class ExportCalls:
 
     async def import_(self, request: Request) -> MessagesImported:
         """Put messages of an export on a queue, unchanged and in order; answered once they are on disk."""
-        wanted = lines.read_import(self._engine, self._uploads, await request.body())
+        wanted = await lines.read_import(self._engine, self._uploads, await request.body())
         task = await turn(self._broker, wanted.task, TaskKind.IMPORT)
         dry_run = task is not None and task.request.dry_run
         done = self._engine.messages.insert(wanted.id, wanted.target, wanted.messages, dry_run=dry_run)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import threading
 from base64 import b64decode, b64encode
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -102,6 +105,40 @@ async def test_what_is_wrong_is_said_and_nothing_done(
     assert (answer.status, answer.json["code"]) == (400, "invalid-import")
     assert detail in answer.json["detail"]
     assert not broker.engine.queue("orders").message_count
+
+
+async def test_an_import_of_very_many_values_is_refused_unread(
+    broker: TestBroker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "read_json", None)
+    answer = await client.call("POST", IMPORT, json=asked(*[[]] * lines.VALUES_MAX))
+    assert (answer.status, answer.json["detail"]) == (400, "it has more than 100000 values")
+
+
+@pytest.mark.parametrize("nbytes", [0, 1, 3 << 20])
+def test_the_id_of_an_import_is_that_of_the_request_as_a_whole(nbytes: int) -> None:
+    """So it stays the same whatever the parts, and from release to release."""
+    large = LINE | {"body": b64encode(bytes(nbytes)).decode(), "user": "\u00e4"}
+    whole = json.dumps(["one", "orders", [large, LINE]]).encode()
+    assert lines._id("one", "orders", [{"upload": "x", **large}, LINE | {"upload": "y"}]) == sha256(whole).digest()
+
+
+async def test_requests_are_parsed_beside_the_event_loop(
+    broker: TestBroker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def read(body: bytes) -> dict[str, Any]:
+        seen.append(threading.current_thread())
+        found: dict[str, Any] = json.loads(body)
+        return found
+
+    broker.queue("orders")
+    monkeypatch.setattr(lines, "read_json", read)
+    await client.call("POST", IMPORT, json=asked(LINE))
+    await client.call("POST", "/api/v1/messages:replay", json=asked(LINE | {"queue": "orders"}))
+    assert len(seen) == 2
+    assert threading.main_thread() not in seen
 
 
 async def test_pages_are_bounded_by_number_and_bytes(broker: TestBroker, client: Client) -> None:

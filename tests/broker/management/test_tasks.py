@@ -231,3 +231,9 @@ async def test_a_task_of_a_queue_that_is_gone_is_for_who_managed_it(broker: Test
         assert (await client.call("GET", f"{TASKS}/{task['id']}", token=None, headers=headers)).status == status
         listed = (await client.call("GET", TASKS, token=None, headers=headers)).json["tasks"]
         assert [each["id"] for each in listed] == ([task["id"]] if status == 200 else [])
+
+
+async def test_a_body_of_very_many_values_is_refused_unread(broker: TestBroker, client: Client) -> None:
+    broker.queue("a")
+    answer = await client.call("POST", "/api/v1/tasks", json={"kind": "purge", "queue": "a", "ids": [1] * 20_001})
+    assert (answer.status, answer.json["code"]) == (413, "body-too-large")

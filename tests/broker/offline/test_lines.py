@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from broker.offline.importing import BadLine, import_lines
+from broker.offline.lines import BodyLine, read_as
 from broker.offline.parts import stopped
 from tests.broker.cli.harness import invoke
 from tests.broker.offline.harness import PART, SESSION, config, report
@@ -204,3 +205,12 @@ def replaced(line: Any, path: list[Any], value: Any) -> bytes:
     else:
         inside[path[-1]] = value
     return json.dumps(line).encode()
+
+
+def test_a_long_body_is_decoded_in_parts() -> None:
+    whole = bytes(range(256)) * (1 << 14)
+    text = base64.b64encode(whole).decode()
+    assert read_as(BodyLine, {"kind": "body", "data": text}).data == whole
+    for wrong in (f"{text[:-4]}=", text[: 1 << 20] + "!" + text[1 << 20 :], "YQ==" + text):
+        with pytest.raises(ValueError, match="is not Base64"):
+            read_as(BodyLine, {"kind": "body", "data": wrong})
