@@ -48,7 +48,7 @@ class Limits:
     #: Nesting of lists, maps, arrays and described types in one value.  Real messages have three or four levels.
     depth_max: int = 32
     #: Values in a section of a message before the body, or in all sections of the body and its footer: their values and
-    #: all values in these.  A map of 4,000 entries fits.  Each may take one byte on the wire, and up to 2 us to decode
+    #: all values in these.  A map of 4,000 entries fits.  Each may take one byte on the wire, and up to 4 us to decode
     #: and write for a receiver of another protocol, in which all other connections wait.
     values_max: int = 1 << 13
     #: Sections of a body, within its first bytes that a receiver of another protocol may get converted.  Most messages

@@ -452,3 +452,25 @@ def test_a_queue_that_was_a_ring_once_keeps_its_order_over_a_restart() -> None:
     for _ in range(2):
         bench = bench.restart()
         assert bench.bodies("a") == bodies
+
+
+def test_a_rollback_in_steps_meanwhile_is_confirmed_once_its_counts_are_durable(bench: Bench) -> None:
+    """They are in the entry that the commit holds open; the steps belong to no connection."""
+    bench.limit_ticks(1 << 30, least=100)
+    bench.sent("rb", *[b"%d" % n for n in range(12)])
+    taker, other = bench.take("rb"), bench.begin()
+    for message in list(taker.taken):
+        bench.engine.consumers.acknowledge(taker.consumer, message.id, other, kept=True)
+    bench.run()
+    tx, _ = transaction(bench)
+    bench.limit_ticks(200, least=50, together=4)
+    begun(bench, tx)
+    peer, told = Peer(), list[int]()
+    bench.engine._state.steps.spend(1 << 40)  # the rest of the tick: what the client has sent before
+    bench.engine.ticks.begin_verb()
+    bench.engine.transactions.rollback(other, lambda: told.append(bench.engine.ticks.confirmation(peer)))
+    bench.engine.ticks.end_calls(peer.transport)
+    while not told:
+        turn(bench)
+    assert bench.engine.journal.held
+    assert told == [bench.engine._state.work.number], "that of the commit"
