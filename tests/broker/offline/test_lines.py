@@ -211,6 +211,6 @@ def test_a_long_body_is_decoded_in_parts() -> None:
     whole = bytes(range(256)) * (1 << 14)
     text = base64.b64encode(whole).decode()
     assert read_as(BodyLine, {"kind": "body", "data": text}).data == whole
-    for wrong in (f"{text[:-4]}=", text[: 1 << 20] + "!" + text[1 << 20 :], "YQ==" + text):
+    for wrong in (text[:-1], text[: 1 << 20] + "!" + text[1 << 20 :], "YQ==" + text):
         with pytest.raises(ValueError, match="is not Base64"):
             read_as(BodyLine, {"kind": "body", "data": wrong})
