@@ -457,7 +457,7 @@ def test_a_queue_that_was_a_ring_once_keeps_its_order_over_a_restart() -> None:
 def test_a_rollback_in_steps_meanwhile_is_confirmed_once_its_counts_are_durable(bench: Bench) -> None:
     """They are in the entry that the commit holds open; the steps belong to no connection."""
     bench.limit_ticks(1 << 30, least=100)
-    bench.sent("rb", *[b"%d" % n for n in range(12)])
+    bench.sent("rb", *[b"%d" % n for n in range(500)])
     taker, other = bench.take("rb"), bench.begin()
     for message in list(taker.taken):
         bench.engine.consumers.acknowledge(taker.consumer, message.id, other, kept=True)
