@@ -134,8 +134,9 @@ class TickDriver:
 
     def rest(self) -> None:
         """Return memory to the system once a burst is over."""
-        usage = self._broker.engine.usage
-        self._memory.rest(usage.bytes, usage.messages, clock.monotonic_ms())
+        engine = self._broker.engine
+        usage = engine.usage
+        self._memory.rest(usage.bytes, usage.messages, clock.monotonic_ms(), queues=len(engine.queues))
 
     def lives(self) -> bool:
         """Whether a tick has ended since the last call, which began one."""

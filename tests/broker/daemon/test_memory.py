@@ -11,6 +11,7 @@ from broker.daemon.memory import (
     COLLECTED_AFTER,
     FULL_AFTER,
     LOOKED_AT_MAX,
+    QUEUE_AS_MESSAGES,
     TRIM_BYTES,
     FreeMemory,
     system_trim,
@@ -62,6 +63,18 @@ def test_with_many_messages_in_memory_no_spare_objects_are_looked_for() -> None:
     for now in (0, CALM_MS):
         memory.rest(BURST_BYTES, LOOKED_AT_MAX + 1, now)
     assert done == ["trim"]
+
+
+def test_many_queues_are_not_visited_either() -> None:
+    done: list[str] = []
+    memory = FreeMemory(lambda: done.append("trim"), lambda: done.append("collect"), lambda: (0, 0, FULL_AFTER))
+    memory.look(2 * BURST_BYTES)
+    most = LOOKED_AT_MAX // QUEUE_AS_MESSAGES
+    for now in (0, CALM_MS):
+        memory.rest(0, 0, now, queues=most + 1)
+    assert done == ["trim"]
+    memory.rest(0, 0, CALM_MS, queues=most)
+    assert done == ["trim", "collect"]
 
 
 def test_no_collection_visits_more_than_some_thousand_objects_while_a_backlog_grows() -> None:
