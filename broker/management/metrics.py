@@ -312,16 +312,31 @@ class Source(Protocol):
 
 
 class Metrics:
-    """The metrics of a source, and those of the process."""
+    """The metrics of a source, and those of the process; scraped by anybody, as often as they like.
+
+    One scrape is made at a time.  Those who ask meanwhile share the next one.
+    """
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
+        self._turn = asyncio.Lock()
+        self._begun = 0
+        self._taken = 0  # the last complete scrape
+        self._snapshot = _Snapshot([])
+        self._texts: dict[str, bytes] = {}  # of it, by content type
 
     async def answer(self, request: Request) -> Response:
         """The metrics as they are now, as Prometheus text in a format that the caller accepts."""
-        snapshot = _Snapshot([*await in_turns(self._source.collect()), *self._registry.collect()])
         encoder, content_type = choose_encoder(request.headers.get("accept", ""))
-        content = await asyncio.to_thread(encoder, snapshot)  # it takes a while
+        next = self._begun + 1
+        async with self._turn:
+            if self._taken < next:
+                self._begun = number = self._begun + 1
+                self._snapshot = _Snapshot([*await in_turns(self._source.collect()), *self._registry.collect()])
+                self._texts, self._taken = {}, number
+            if content_type not in self._texts:  # in a thread, as it takes a while
+                self._texts[content_type] = await asyncio.to_thread(encoder, self._snapshot)
+            content = self._texts[content_type]
         return Response(content, headers={"content-type": content_type})

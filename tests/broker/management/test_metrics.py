@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+from starlette.requests import Request
 
 from broker.engine import Action, DeadLetterRule
 from broker.engine.model.task import TaskKind, TaskRequest, TaskState, TaskVerb
@@ -17,7 +20,7 @@ from broker.engine.moves.transfer import MessageRange
 from broker.engine.operators.statistics import PART
 from broker.engine.routing import registry
 from broker.management.limits import Limits as CallLimits
-from broker.management.metrics import BrokerCollector
+from broker.management.metrics import BrokerCollector, Metrics
 from tests.broker.management.harness import NOW, Client, Inbox, TestBroker
 from tests.broker.management.linked import Session, linked
 from tests.broker.management.samples import scrape, value
@@ -267,3 +270,20 @@ async def test_the_figures_of_many_queues_are_taken_in_turns(broker: TestBroker)
     registry.delete_queue(broker.engine._state, broker.engine.queue(f"q{2 * PART}"))
     assert [each is None for each in figures] == [True, True, False]
     assert list(BrokerCollector(broker, 10).collect()).count(None) >= 3
+
+
+async def test_many_who_scrape_at_once_share_what_is_taken() -> None:
+    """And nobody gets figures from before he asked."""
+    taken = 0
+
+    class Source:
+        def collect(self) -> Iterator[Metric]:
+            nonlocal taken
+            taken += 1
+            yield GaugeMetricFamily("taken", "Counts the scrapes.", value=taken)
+
+    metrics, request = Metrics(Source()), Request({"type": "http", "headers": []})
+    answers = await asyncio.gather(*(metrics.answer(request) for _ in range(20)))
+    assert [b"taken 1.0" in bytes(answer.body) for answer in answers] == [True] + [False] * 19
+    assert [b"taken 2.0" in bytes(answer.body) for answer in answers] == [False] + [True] * 19
+    assert b"taken 3.0" in bytes((await metrics.answer(request)).body)
