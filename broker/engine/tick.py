@@ -287,11 +287,12 @@ class Ticks:
 
         The waiter is among `confirmed` then.
         """
-        state = self._state
+        state, held = self._state, self._state.held
+        if held is not None:
+            held.end_call(state.journal, waiter.transport)
         settle_acknowledged(state)
         if state.unfinished and state.unfinished.postpone(waiter):
             return state.work.number
-        held = state.held
         if held is not None:
             held.end_call(state.journal, waiter.transport)
         if held is not None and not held.is_awaited_by(waiter.transport):

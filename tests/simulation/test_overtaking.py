@@ -7,8 +7,12 @@ from random import Random
 
 import pytest
 
+from protocols.mqtt.codes import PacketType
+from protocols.mqtt.properties import SESSION_EXPIRY_INTERVAL
 from tests.simulation.world import check_accounts, check_counters, everything, held, small
 from tests.support.bodies import body_of
+from tests.support.mqtt_client import MqttClient, greeting
+from tests.support.mqtt_world import FOR_EVER, SimCarrier
 from tests.support.sim_broker import SimBroker, SimClient
 from tests.support.sim_database import SimDatabase
 from tests.support.sim_files import Fault, SimFiles
@@ -298,3 +302,33 @@ def test_one_that_logs_in_meanwhile_waits_and_others_do_not() -> None:
     _say(work.brief, "SEND", sent, b"old")
     assert _confirmed_meanwhile(work, work.brief, "r")
     assert not _confirmed_meanwhile(work, new, "r")
+
+
+@pytest.mark.parametrize("how", ["unsubscribe", "downgrade"])
+def test_a_qos_2_message_that_is_received_meanwhile_stays_or_is_to_be_released(how: str) -> None:
+    """Its removal must not go before the note that its packet identifier is to be released."""
+    work = Work(SimFiles(1), 1)
+    clients = [MqttClient(auto=False), MqttClient(auto=False)]
+    for name, client in zip(("subscriber", "publisher"), clients, strict=True):
+        client.over(SimCarrier(work.broker))
+        client.connect(greeting(name, clean=False, properties=[(SESSION_EXPIRY_INTERVAL, FOR_EVER)]))
+    subscriber, publisher = clients
+    subscriber.subscribe("there/#", qos=2)
+    number = publisher.publish("there/x", b"once", 2)
+    publisher.ack(PacketType.PUBREL, number)
+    [message] = subscriber.take()
+    if how == "unsubscribe":
+        subscriber.unsubscribe("there/#")
+    else:
+        subscriber.subscribe("there/#", qos=0)
+    _begun(work)
+    work.broker.run = lambda: None  # type: ignore[method-assign]
+    subscriber.ack(PacketType.PUBREC, message.packet_id)
+    for _ in range(4):
+        work._turn()
+    assert work.broker.engine.journal.held
+    work.broker.files.crash()
+    again = MqttClient(auto=False)
+    again.over(SimCarrier(SimBroker(_CONFIG, files=work.broker.files, seed=2)))
+    again.connect(greeting("subscriber", clean=False, properties=[(SESSION_EXPIRY_INTERVAL, FOR_EVER)]))
+    assert again.take() or again.replies(PacketType.PUBREL)

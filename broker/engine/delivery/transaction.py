@@ -266,7 +266,7 @@ class Transactions:
         if not short:
             state.let_go()
             state.steps.first = None
-            self._performed = state.work.number
+            self._performed = -1 if state.journal.empty else state.work.number  # an empty entry has no work of its own
         state.room.release(transaction.held)
         done(None)
 

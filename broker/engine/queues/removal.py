@@ -157,6 +157,8 @@ def _may_overtake(state: State, consumer: Consumer) -> bool:
     queue = consumer.queue
     if queue.deleted or queue.kind is not None or queue.reserved or queue.id in state.ledger.touched:
         return False
+    if state.held is None or state.held.is_awaited_by(consumer.sink.transport):
+        return False  # what belongs to this, such as the packet identifier that is released, may be in that entry
     return state.journal.may_overtake and not consumer.sink.journals_deliveries(consumer)
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from broker.engine.delivery import redelivery
-from broker.engine.delivery.transaction import Transaction
+from broker.engine.delivery.transaction import SHORT_RUNS_MAX, Transaction
 from broker.engine.model.errors import EngineError, NoQueue, TransactionClosed
 from broker.engine.queues.steps import STEP
 from tests.broker.engine.engine_harness import Bench, Taker, Waiting, entries_with
@@ -149,6 +149,7 @@ def test_what_does_not_depend_on_it_is_confirmed_before() -> None:
     bench = bench_of()
     bench.sent("there", b"1", b"2")
     taker, peer = bench.take("there"), Peer()
+    taker.transport = peer.transport
     held(bench)
     bench.send("there", b"3")
     bench.send("a", b"behind")
@@ -474,3 +475,17 @@ def test_a_rollback_in_steps_meanwhile_is_confirmed_once_its_counts_are_durable(
         turn(bench)
     assert bench.engine.journal.held
     assert told == [bench.engine._state.work.number], "that of the commit"
+
+
+def test_a_long_commit_follows_one_that_has_recorded_nothing() -> None:
+    """It never began, nor did any after it: what nobody records has no entry that could be sealed first."""
+    bench = Bench()
+    bench.sent("a", b"first", durable=False)
+    for name in (b"one", b"two", b"three"):
+        tx, done = bench.begin(), list[object]()
+        for n in range(SHORT_RUNS_MAX + 1):
+            bench.send("a", name, tx=tx, durable=False, expiration=bench.broker.now + 1_000_000 + n)
+        bench.engine.transactions.commit(tx, done.append)
+        bench.run()
+        assert done == [None]
+    assert len(bench.bodies("a")) == 1 + 3 * (SHORT_RUNS_MAX + 1)
