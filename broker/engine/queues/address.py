@@ -68,7 +68,7 @@ class Address:
     private_to: Access | None = None  # its owner's, if that connection alone may consume from it
     extras: AddressExtras | None = None  # when last asked for: see `Diverts.extras`
     extras_version: int = -1
-    queues: list[Queue] = field(default_factory=list)
+    queues: dict[Queue, None] = field(default_factory=dict)  # in the order of their bindings
     targets: Targets = field(default_factory=lambda: ([], []))  # with those of wildcard addresses
     patterns: tuple[Address, ...] = ()  # these wildcard addresses
     targets_version: int = -1

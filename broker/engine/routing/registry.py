@@ -210,7 +210,7 @@ def bind(state: State, queue: Queue) -> None:
     address = queue.address
     state.queues[queue.name] = queue
     state.queues_by_id[queue.id] = queue
-    address.queues.append(queue)
+    address.queues[queue] = None
     address.bound_once = True
     state.unused.pop(address, None)
     state.passing.clear()
@@ -226,7 +226,7 @@ def unbind(state: State, queue: Queue) -> None:
         watcher.queue_gone(queue)
     del state.queues[queue.name]
     del state.queues_by_id[queue.id]
-    address.queues.remove(queue)
+    del address.queues[queue]
     if not address.queues:
         address.unbound_since = state.now
         _watch(state, address)

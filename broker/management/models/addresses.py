@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final
 
 from pydantic import Field
@@ -119,7 +120,7 @@ def address_shown(engine: Engine, links: Links, address: Address) -> AddressShow
         **_counts(address),
         internal=engine.operators.is_own(address),
         stopped_producers=len(address.blocked),
-        queue_names=[queue.name for queue in address.queues[:QUEUES_SHOWN_MAX]],
+        queue_names=[queue.name for queue in islice(address.queues, QUEUES_SHOWN_MAX)],
         divert_names=[divert.name for divert in engine.operators.diverts_of(address)],
         remote_queue=_remote_queue(links, address.name),
         settings=settings_of(address.settings),
