@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from typing import Final
 
 from broker import clock
 from broker.config import Config
@@ -13,6 +14,7 @@ from broker.daemon.acceptors import Acceptors
 from broker.daemon.descriptors import limit, open_now, report_few, share_out
 from broker.daemon.linking import LinkSessions, link_settings, make_dialer
 from broker.daemon.wiring import Broker
+from broker.engine import LongWork
 from broker.log import Log
 from broker.management.callers import require_step
 from broker.management.http import HttpServer
@@ -23,6 +25,11 @@ from broker.net.runner import LoopRunner
 from broker.security.reload import BrokerSecurity
 from broker.security.users_file import UnusableFile
 from broker.sessions.links.links import Links
+
+#: What it costs to close a connection whose login is over, and to find out that it is not, in microseconds
+#: (`broker.engine.queues.steps`).
+EXPEL_COST: Final = 50
+LOOK_COST: Final = 1
 
 
 class Server:
@@ -107,13 +114,23 @@ class Server:
             tick.failed(None, error)
 
     def expel(self) -> None:
-        """Close connections whose login is no longer valid: its user, certificate rule, role or token is gone."""
-        gate, now = self.security.gate, clock.wall_ms()
-        for connection in self.acceptors.connections():
-            gone = gate.peers.gone(connection.peer)
-            if gone or gate.peers.expired(connection.peer, now):
-                self._log("login.revoked" if gone else "login.expired", remote=connection.remote)
-                connection.abort()
+        """Close connections whose login is no longer valid: its user, certificate rule, role or token is gone.
+
+        All may be of one user, so it is done in steps.
+        """
+        self._broker.tick.enter()
+        self._broker.engine.ticks.add_work("logins that are over", self._expel(), None)
+
+    def _expel(self) -> LongWork:
+        peers, now = self.security.gate.peers, clock.wall_ms()
+        for connection in list(self.acceptors.connections()):
+            gone = peers.gone(connection.peer)
+            if not gone and not peers.expired(connection.peer, now):
+                yield LOOK_COST
+                continue
+            self._log("login.revoked" if gone else "login.expired", remote=connection.remote)
+            connection.abort()
+            yield EXPEL_COST
 
     def give_up(self, why: str, *, moved: bool) -> None:
         """Disconnect all clients with a reason; nothing more is confirmed.  `moved`: see Session."""
