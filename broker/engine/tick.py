@@ -41,7 +41,6 @@ class Ticks:
         self._next_reap = state.now + state.limits.reaper_period
         self._reaping: Iterator[None] | None = None  # a scan in progress
         self._more = False
-        self._announced = False  # the disk has caught up a bit since work was last continued
         #: The waiters to be told what is durable, each with the number of a tick.
         self.confirmed: dict[Waiter, int] = {}
         self._confirmed_later: dict[Waiter, int] = {}
@@ -115,11 +114,13 @@ class Ticks:
         state = self._state
         if state.held is not None:
             state.held.begin_call(state.journal)
-        more = self._run_due() | self._continue_work()
+        goes_on = state.disk_has_announced or not state.disk_is_busy
+        more = self._run_due(goes_on) | self._continue_work()
         settle_acknowledged(state)
         self._more = more | self._apply_rules()
         self._watchers.notifications.flush()
         dispatch.dispatch(state)
+        state.disk_has_announced = False
         if state.held is None:
             state.seal()
         else:
@@ -140,7 +141,12 @@ class Ticks:
             return True
         return bool(state.steps) and not self._disk_is_busy  # begun at the end of the tick
 
-    def _run_due(self) -> bool:
+    def _run_due(self, goes_on: bool) -> bool:
+        """Do what is due; True if there is more to do at once.
+
+        Not goes_on: what adds to the journal waits.  Else it adds a little even to a busy disk: no disk, and no
+        database, stops it for ever by being busy with others.
+        """
         state = self._state
         more = False
         state.steps.ensure(state.steps.budget_min)
@@ -148,11 +154,19 @@ class Ticks:
             more = redelivery.release_due(state)
         if _is_due(state.paged_schedule.next_due(), state.now):
             more |= redelivery.release_paged(state)
+        more |= state.alarms.run(state.now, state.steps, self._ring)
+        self._transactions.time_out()
+        return more | (goes_on and self._write_due())
+
+    def _write_due(self) -> bool:
+        """Do what is due and adds to the journal; True if there is more, and the disk is not busy with it."""
+        state = self._state
+        more = False
         if state.limits.expiry_scan_period > 0 and _is_due(state.expiries.next_due(), state.now):
             more |= expiry.expire_due(state)
         if state.limits.expiry_scan_period > 0 and _is_due(state.paged_expiries.next_due(), state.now):
             more |= expiry.expire_paged(state)
-        more |= state.alarms.run(state.now, state.steps, self._ring)
+        more |= state.session_alarms.run(state.now, state.steps, self._ring, lambda: state.disk_is_busy)
         if state.limits.reaper_period > 0 and state.now >= self._next_reap:
             self._next_reap = state.now + state.limits.reaper_period
             if self._reaping is None:
@@ -163,8 +177,7 @@ class Ticks:
             else:
                 more = True
         self._cleaner.step()
-        self._transactions.time_out()
-        return more
+        return more and not state.disk_is_busy
 
     def _continue_work(self) -> bool:
         """Continue what was begun in earlier ticks; True if there is more to do at once.
@@ -172,15 +185,13 @@ class Ticks:
         While much waits for the disk, which others need too, it continues once for each announcement of the disk.
         """
         state = self._state
-        if state.steps and (self._announced or not self._disk_is_busy):
+        if state.steps and (state.disk_has_announced or not self._disk_is_busy):
             state.steps.run(self._step)
-        self._announced = False
         return bool(state.steps) and not self._disk_is_busy
 
     @property
     def _disk_is_busy(self) -> bool:
-        journal = self._state.journal
-        return journal.pending_bytes > self._state.limits.task_pending_max and not journal.held
+        return self._state.disk_is_busy and not self._state.journal.held
 
     def _step(self, work: LongWork, transport: object) -> int | None:
         """Make a step of some work; a step that fails is its last."""
@@ -219,25 +230,25 @@ class Ticks:
             self._state.blame(None, error)
 
     def next_due(self) -> int | None:
-        """When `end` must run next if nothing else happens (ms since the epoch), or None."""
+        """When `end` must run next if nothing else happens (ms since the epoch), or None.
+
+        What a busy disk holds back goes on once that has announced something, which begins a tick.
+        """
         state = self._state
-        times = [
-            state.schedule.next_due(),
-            state.paged_schedule.next_due(),
-            state.alarms.next_due(),
-            self._cleaner.next_due(),
-        ]
+        times = [state.schedule.next_due(), state.paged_schedule.next_due(), state.alarms.next_due()]
         times += [self._transactions.next_due(), self._watchers.dead_letter_rules.next_due()]
-        if state.limits.expiry_scan_period > 0:
-            times += [state.expiries.next_due(), state.paged_expiries.next_due()]
-        if state.limits.reaper_period > 0:
-            times.append(self._next_reap)
+        if not state.disk_is_busy:
+            times += [state.session_alarms.next_due(), self._cleaner.next_due()]
+            if state.limits.expiry_scan_period > 0:
+                times += [state.expiries.next_due(), state.paged_expiries.next_due()]
+            if state.limits.reaper_period > 0:
+                times.append(self._next_reap)
         return min([time for time in times if time is not None], default=None)
 
     def durable(self, ticket: int) -> None:
         """Release everything that waited for the journal to be durable up to `ticket`.  Call within a tick."""
         state = self._state
-        self._announced = True
+        state.disk_has_announced = True
         if state.held is not None:
             state.held.begin_call(state.journal)
         while state.waiting and state.waiting[0].ticket <= ticket:
@@ -316,6 +327,7 @@ class Ticks:
         """Shift all lengths of time after the wall clock has jumped by `jump` ms.  Call as a tick begins."""
         self._state.report("clock.jumped", milliseconds=jump)
         self._state.alarms.move(jump)
+        self._state.session_alarms.move(jump)
         self._next_reap += jump
         self._jumped += jump
         self._cleaner.clock_jumped(jump)

@@ -49,6 +49,8 @@ MEASURED_BYTES: Final = 2 << 10
 #: have to buffer them.
 RUN_BYTES_MAX: Final = 1 << 20
 
+#: How long expired messages that a delivery meets wait while the disk is busy, in ms.
+DISK_RETRY_MS: Final = 100
 
 #: What serving a queue costs, and each delivery, which its session encodes.
 SERVE_COST: Final = 5
@@ -390,7 +392,7 @@ def _show(state: State, queue: Queue, consumer: Consumer, run: list[Message]) ->
         expired = arrival.unwatch(state, queue, late)
         for message in expired:
             queue.backlog.discard(message)
-        arrival.keep_for_later(state, queue, expiry.expire(state, queue, expired))
+        _expire(state, queue, expired)
         run = [m for m in run if not 0 < m.header.expiration <= now]
     if run:
         state.steps.spend(DELIVER_COST * len(run))
@@ -422,5 +424,13 @@ def _drop_expired(state: State, queue: Queue, run: list[Message]) -> list[Messag
     expired = [m for m in run if 0 < m.header.expiration <= now]
     if not expired:
         return run
-    arrival.keep_for_later(state, queue, expiry.expire(state, queue, expired))
+    _expire(state, queue, expired)
     return [m for m in run if not 0 < m.header.expiration <= now]
+
+
+def _expire(state: State, queue: Queue, expired: list[Message]) -> None:
+    """Expire messages taken out of the queue's containers; while the disk is busy, they stay for later."""
+    if state.disk_is_busy and not state.disk_has_announced:
+        return arrival.keep_for_later(state, queue, expired, DISK_RETRY_MS)
+    arrival.keep_for_later(state, queue, expiry.expire(state, queue, expired))
+    state.disk_has_announced = False

@@ -2,7 +2,8 @@
 
 On a full disk, those for which the journal has no room stay on their queue, undelivered, and are tried again later.
 
-Any number may expire at the same moment: as many as the tick's budget allows do so in it.
+Any number may expire at the same moment: as many as the tick's budget allows do so in it, and few bytes of them while
+much waits for the disk (`Ticks`): else everybody's confirmations would wait behind all of their copies.
 
 Expiry addresses may form a circle: a message that expired `move.HOPS_MAX` times without an operator moving it becomes a
 dead letter (`link-hops`).
@@ -26,8 +27,11 @@ from broker.engine.queues.state import State
 from store.counted import counted
 from store.record import EXPIRED_BYTES, DeadLetterReason, RemovalReason
 
-#: How many expire together at most, and what it costs to end one (`queues.steps`); a move costs `move.MOVE_COST`.
+#: How many, and how many bytes beyond one message, expire together at most.
 EXPIRED_TOGETHER: Final = 64
+BYTES_TOGETHER: Final = 256 << 10
+
+#: What it costs to end one (`queues.steps`); a move costs `move.MOVE_COST`.
 END_COST: Final = 6
 
 
@@ -141,14 +145,27 @@ def _record_expiry(state: State, queue: Queue, message: Message, copy: Message |
 
 
 def expire_due(state: State) -> bool:
-    """Expire due messages in memory, as far as the budget goes; True if there may be more."""
+    """Expire due messages in memory, as far as the budget and the disk allow; True if there may be more."""
     while state.steps.left > 0:
-        most = _most(state, move.MOVE_COST)
-        due = state.expiries.pop_due(state.now, most)
-        _expire_together(state, due)
-        if len(due) < most:
+        due = _pop_due(state, _most(state, move.MOVE_COST))
+        if not due:
             return False
+        _expire_together(state, due)
+        if state.disk_is_busy:
+            break
     return True
+
+
+def _pop_due(state: State, most: int) -> list[tuple[Queue, Message]]:
+    due: list[tuple[Queue, Message]] = []
+    nbytes = 0
+    while len(due) < most and nbytes < BYTES_TOGETHER:
+        next_due = state.expiries.pop_due(state.now, 1)
+        if not next_due:
+            break
+        due += next_due
+        nbytes += next_due[0][1].size
+    return due
 
 
 def _most(state: State, cost: int) -> int:
@@ -172,7 +189,7 @@ def _expire_together(state: State, due: list[tuple[Queue, Message]]) -> None:
 
 
 def expire_paged(state: State) -> bool:
-    """Expire due messages on disk, as far as the budget goes; True if there may be more."""
+    """Expire due messages on disk, as far as the budget and the disk allow; True if there may be more."""
     while state.steps.left > 0:
         due = state.paged_expiries.pop_due(state.now, 1)
         if not due:
@@ -190,6 +207,8 @@ def expire_paged(state: State) -> bool:
             state.report("paging.failed", queue=queue.name, error=str(error))
             again = state.now + RETRY_MS
         rows.watch(state, queue, chunk, again)
+        if state.disk_is_busy:
+            break
     return True
 
 

@@ -71,9 +71,16 @@ class Alarms:
         """When the next call is due, or None."""
         return self._due[0].due if self._due else self._times.next_due()
 
-    def run(self, now: int, steps: Steps, ring: Callable[[Call], None] = lambda call: call()) -> bool:
-        """Have `ring` make the calls that are due, earliest first, one at least; True if the budget left any.
+    def run(
+        self,
+        now: int,
+        steps: Steps,
+        ring: Callable[[Call], None] = lambda call: call(),
+        enough: Callable[[], bool] = lambda: False,
+    ) -> bool:
+        """Have `ring` make the calls that are due, earliest first, one at least; True if any are left.
 
+        It ends when the budget is used up, or it is `enough`.
         A call spends what it costs beyond `CALL_COST`.  It may cancel alarms, also those due in the same run;
         those that it sets are called in a later run.
         """
@@ -85,7 +92,7 @@ class Alarms:
                 continue  # cancelled by an earlier call
             del self._set[alarm.key]
             ring(alarm.call)
-            if not steps.spend(CALL_COST):
+            if not steps.spend(CALL_COST) or enough():
                 break
         next_due = self.next_due()
         return next_due is not None and next_due <= now

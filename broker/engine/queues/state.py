@@ -205,6 +205,8 @@ class State:
     mark: int = 0
     #: Within a commit: everything goes into one journal entry.
     atomic: bool = False
+    #: The disk has caught up a bit since the last tick: what waits while it is busy may go on for a step.
+    disk_has_announced: bool = False
     work: Work = field(default_factory=lambda: Work(1))
     #: The entry of a long commit, which stays open for several ticks, and the work of this tick that does not wait.
     held: HeldEntry | None = None
@@ -225,6 +227,8 @@ class State:
 
     # Timers.
     alarms: Alarms = field(default_factory=Alarms)
+    #: The wills and the ends of client sessions: thousands may be due at once, and each may write much.
+    session_alarms: Alarms = field(default_factory=Alarms)
     schedule: Timetable[tuple[int, int], tuple[Queue, Message]] = field(default_factory=Timetable)
     expiries: Timetable[tuple[int, int], tuple[Queue, Message]] = field(default_factory=Timetable)
 
@@ -354,6 +358,11 @@ class State:
         self.totals.left[reason] += messages
 
     # -- the tick --------------------------------------------------------------------------------------------------
+
+    @property
+    def disk_is_busy(self) -> bool:
+        """Whether so much waits for the disk, which clients need too, that work which can wait adds nothing."""
+        return self.journal.pending_bytes > self.limits.task_pending_max
 
     def notify_closed(self, consumer: Consumer, reason: str) -> None:
         """Tell the sink of a consumer that the engine has closed it."""
