@@ -320,8 +320,8 @@ class Journal:
 
     @property
     def held_count(self) -> int:
-        """Records in the open entry."""
-        return self._count
+        """Records in the entry that is held, or in the open one."""
+        return self._other[1] if self.is_overtaking else self._count
 
     @contextmanager
     def overtaking(self) -> Iterator[None]:

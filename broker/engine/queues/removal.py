@@ -78,11 +78,18 @@ def removal_bytes(message: Message) -> int:
 
 
 def remove(
-    state: State, queue: Queue, messages: list[Message], reason: RemovalReason, *, recorded: bool = True
+    state: State,
+    queue: Queue,
+    messages: list[Message],
+    reason: RemovalReason,
+    *,
+    recorded: bool = True,
+    overtakes: bool = False,
 ) -> None:
     """Record and count that these messages have left the queue, and forget them.
 
-    Not `recorded`: they leave with the queue, whose deletion is the record of that.
+    Not `recorded`: they leave with the queue, whose deletion is the record of that.  `overtakes`: the record goes
+    before the held entry; what follows from their leaving does not, such as what a producer does that has room again.
     """
     state.count_left(queue, reason, len(messages))
     if queue.states:
@@ -102,7 +109,10 @@ def remove(
             queue.stored -= len(stored)
             if queue.journalled:
                 queue.journalled.difference_update(stored)
-            if recorded:
+            if overtakes:
+                with state.overtake():
+                    state.ledger.removed(queue, stored, reason)
+            elif recorded:
                 state.ledger.removed(queue, stored, reason)
     _forget(state, messages)
 
@@ -145,8 +155,7 @@ def consume(state: State, consumer: Consumer, messages: list[Message]) -> None:
     if state.held is None or state.atomic:
         remove(state, queue, messages, RemovalReason.DELETED if queue.deleted else reason)
     elif _may_overtake(state, consumer):
-        with state.overtake():
-            remove(state, queue, messages, reason)
+        remove(state, queue, messages, reason, overtakes=True)
     else:
         state.held.awaits(consumer.sink.transport)
         remove(state, queue, messages, RemovalReason.DELETED if queue.deleted else reason)

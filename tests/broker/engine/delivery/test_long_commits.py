@@ -10,6 +10,7 @@ import pytest
 from broker.engine.delivery import redelivery
 from broker.engine.delivery.transaction import SHORT_RUNS_MAX, Transaction
 from broker.engine.model.errors import EngineError, NoQueue, TransactionClosed
+from broker.engine.queues.consumer import AckMode
 from broker.engine.queues.steps import STEP
 from tests.broker.engine.engine_harness import Bench, Taker, Waiting, entries_with
 from tests.support.sim_broker import SimBroker
@@ -489,3 +490,40 @@ def test_a_long_commit_follows_one_that_has_recorded_nothing() -> None:
         bench.run()
         assert done == [None]
     assert len(bench.bodies("a")) == 1 + 3 * (SHORT_RUNS_MAX + 1)
+
+
+class Blocked(Peer):
+    """A producer that waits for room and then, as an MQTT client's does, confirms at once what it owes."""
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__()
+        self.bench = bench
+        self.overtaking: list[bool] = []
+
+    def unblock(self) -> None:
+        self.overtaking.append(self.bench.engine.journal.is_overtaking)
+        self.bench.engine.ticks.confirmation(self)
+
+
+def test_a_producer_that_has_room_again_is_told_once_the_acknowledgement_is_recorded() -> None:
+    """What it does then is not part of that: it may settle other acknowledgements, which ended the broker."""
+    bench = Bench({"match": "full", "max-size-bytes": 20_000, "address-full-policy": "BLOCK"}, segment_bytes=1 << 20)
+    bench.limit_ticks(200, least=50, together=4)
+    bench.sent("full", *[b"x" * 400] * 40)
+    bench.sent("b", *[b"m"] * 40)
+    taker, other = bench.take("full", ack_mode=AckMode.CUMULATIVE), bench.take("b")
+    taker.transport, other.transport = object(), object()
+    blocked = Blocked(bench)
+    bench.enter()
+    assert bench.engine.producers.wait_for_room(bench.engine.queue("full").address, blocked)
+    tx, _ = transaction(bench)
+    begun(bench, tx)
+    bench.limit_ticks(14, least=14, together=4)
+    bench.engine.consumers.acknowledge(taker.consumer, taker.taken[-1].id)
+    for message in other.taken[:30]:
+        bench.engine.consumers.acknowledge(other.consumer, message.id)
+        turn(bench)
+        if blocked.overtaking:
+            break
+    assert bench.engine.journal.held
+    assert blocked.overtaking == [False]
