@@ -47,7 +47,8 @@ class AddressPages(Pages):
     async def show_all(self, visit: Visit) -> Response:
         """The addresses that the visitor manages."""
         desk, addresses, internal = self._desk, self._desk.engine.addresses, visit.flag("internal")
-        names = await managed(visit.access, desk.shared.names.addresses(internal=internal), lambda name: (name, ""))
+        every = await desk.shared.names.addresses(internal=internal)
+        names = await managed(visit.access, every, lambda name: (name, ""))
         found = await table(visit, names, addresses, _COLUMNS)
         rows = [address_counts(addresses[name]) for name in found.names if name in addresses]
         return desk.page(visit, "addresses.html", {"table": found, "rows": rows, "internal": internal})

@@ -151,8 +151,9 @@ class Console:
                     visit.form = await _form(request, FORM_BYTES_MAX)
                     if not compare_digest(visit.text("csrf").encode(), session.csrf.encode()):
                         raise Refused("this form belongs to another session: load its page again", 403)
-                if about is not None:
-                    about(visit)
+                checked = None if about is None else about(visit)
+                if checked is not None:
+                    await checked
                 if request.method == "POST":
                     self._report(
                         "management.called", method="POST", path=path, **caller_fields(request, session.access)

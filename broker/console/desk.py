@@ -93,7 +93,7 @@ Context = Mapping[str, object]
 Page = Callable[[Visit], Awaitable[Response]]
 
 #: Checks the permission to see a page: raises Denied, or NotFound for what is hidden from the visitor.
-About = Callable[[Visit], None]
+About = Callable[[Visit], Awaitable[None] | None]
 
 #: Method, path, page, and the check of its permission; None: any logged-in user.
 Routes = list[tuple[str, str, Page, About | None]]

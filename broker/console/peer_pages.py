@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from starlette.responses import Response
@@ -16,6 +16,7 @@ from broker.management.callers import consumer_of, managed
 from broker.management.models.base import REASON_CHARS_MAX
 from broker.management.models.queues import consumer_shown
 from broker.management.operator_log import closing_text
+from broker.management.turns import in_turns
 
 #: Columns by which consumers can be sorted.
 _COLUMNS: Final[dict[str, Callable[[Consumer], int]]] = {"unacknowledged": lambda consumer: len(consumer.unacked)}
@@ -61,15 +62,16 @@ class PeerPages(Pages):
     async def consumers(self, visit: Visit) -> Response:
         """The consumers of the queues that the visitor manages."""
         queues = self._desk.engine.queues
-        consumed = [queue.name for queue in queues.values() if queue.holders()]
+        parts = self._desk.engine.statistics.parts
+        consumed = await in_turns(queue.name if queue.holders() else None for part in parts() for queue in part)
         managing = await managed(visit.access, consumed, lambda name: (queues[name].address.name, name))
-        everybody = {
-            str(each.id): each
-            for name in managing
-            if name in queues
-            for each in queues[name].holders()
-            if not each.closed
-        }
+
+        def having() -> Iterator[Consumer | None]:
+            for queue in map(queues.get, managing):
+                yield from () if queue is None else (each for each in queue.holders() if not each.closed)
+                yield None
+
+        everybody = {str(each.id): each for each in await in_turns(having())}
 
         def text(id: str) -> str:
             each = everybody[id]
@@ -81,18 +83,18 @@ class PeerPages(Pages):
 
     async def close_consumer(self, visit: Visit) -> Response:
         """Close a consumer; its messages return to their queue, and the delivery does not count as failed."""
-        consumer = self._consumer(visit)
+        consumer = await self._consumer(visit)
         self._desk.enter().consumers.dismiss(consumer, _reason(visit))
         visit.log_action("consumer.dismissed", consumer=consumer.id, queue=consumer.queue.name)
         visit.done(f"Consumer {consumer.id} of {consumer.queue.name} was closed.")
         return go_to("/consumers")
 
-    def _about_consumer(self, visit: Visit) -> None:
-        self._consumer(visit)
+    async def _about_consumer(self, visit: Visit) -> None:
+        await self._consumer(visit)
 
-    def _consumer(self, visit: Visit) -> Consumer:
+    async def _consumer(self, visit: Visit) -> Consumer:
         """The consumer; to a visitor who may not manage its queue it does not exist."""
-        found = consumer_of(visit.access, self._desk.engine, visit.text("id"))
+        found = await consumer_of(visit.access, self._desk.engine, visit.text("id"))
         if found is None:
             raise NotFound("this consumer has already ended")
         return found

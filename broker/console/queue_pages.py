@@ -59,7 +59,7 @@ class QueuePages(Pages):
     async def show_all(self, visit: Visit) -> Response:
         """The queues that the visitor manages."""
         desk, queues = self._desk, self._desk.engine.queues
-        every = desk.shared.names.queues(internal=visit.flag("internal"))
+        every = await desk.shared.names.queues(internal=visit.flag("internal"))
         names = await managed(visit.access, every, lambda name: (queues[name].address.name, name))
         found = await table(visit, names, queues, _COLUMNS)
         rows = [queue_counts(queues[name]) for name in found.names if name in queues]

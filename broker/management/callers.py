@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from hmac import compare_digest
@@ -33,6 +33,7 @@ from broker.engine.model.names import WHOLE_BROKER, split_fqqn
 from broker.engine.model.permissions import Permission
 from broker.engine.model.task import Task
 from broker.management.ports import Broker
+from broker.management.turns import in_turns
 from broker.sessions.login import Peer
 
 #: Where the state of a request holds its caller, and the caller's permissions.
@@ -191,12 +192,18 @@ def require_divert(access: Access, engine: Engine, name: str) -> None:
         raise NotFound(f"divert {name} does not exist")
 
 
-def consumer_of(access: Access, engine: Engine, id: str) -> Consumer | None:
+async def consumer_of(access: Access, engine: Engine, id: str) -> Consumer | None:
     """A consumer of a queue that the caller manages.  Raises Denied if there is none for a caller with fewer rights."""
-    for queue in engine.queues.values():
-        for each in queue.holders():
-            if str(each.id) == id and access.might(Permission.MANAGE, queue.address.name, queue.name):
-                return each
+
+    def having() -> Iterator[Consumer | None]:
+        for part in engine.statistics.parts():
+            for queue in part:
+                yield from (each for each in queue.holders() if str(each.id) == id)
+            yield None
+
+    for each in await in_turns(having()):
+        if not each.closed and access.might(Permission.MANAGE, each.queue.address.name, each.queue.name):
+            return each
     require_whole(access)
     return None
 
@@ -238,11 +245,21 @@ def knows_task(access: Access, task: Task) -> bool:
 
 
 async def managed(access: Access, names: list[str], place: Callable[[str], tuple[str, str]]) -> list[str]:
-    """The names that the caller manages; `place` gives a name's address and queue (empty for an address as such).
+    """The names that the caller manages; `place` gives a name's address and queue (empty for an address as such), or
+    raises KeyError.
 
     This may take a while, in which some of them may be deleted.
     """
     if access.everywhere(Permission.MANAGE):
         return names
-    chosen = await asyncio.to_thread(access.chosen, Permission.MANAGE, [place(name) for name in names])
-    return [name for name, manages in zip(names, chosen, strict=True) if manages]
+
+    def placed() -> Iterator[tuple[str, tuple[str, str]] | None]:
+        for name in names:
+            try:
+                yield name, place(name)
+            except KeyError:
+                yield None  # it is deleted
+
+    places = await in_turns(placed())
+    chosen = await asyncio.to_thread(access.chosen, Permission.MANAGE, [where for _, where in places])
+    return [name for (name, _), manages in zip(places, chosen, strict=True) if manages]

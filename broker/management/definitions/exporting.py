@@ -72,8 +72,8 @@ class Exporting:
         head = {"version": VERSION, "software": f"bartleby/{self._broker.version}", "broker": self._broker.name}
         yield json.dumps(head)[:-1]
         lists: tuple[tuple[str, list[str], Callable[[str], Iterable[dict[str, Any]]]], ...] = (
-            ("addresses", self._names.addresses(), self._address),
-            ("queues", self._names.queues(), self._queue),
+            ("addresses", await self._names.addresses(), self._address),
+            ("queues", await self._names.queues(), self._queue),
             ("diverts", sorted(engine.diverts), self._divert),
         )
         for kind, names, definitions in lists:

@@ -32,6 +32,7 @@ from broker.management.operator_log import log_action
 from broker.management.ports import Broker
 from broker.management.problems import Refused
 from broker.management.sending import Outgoing
+from broker.management.turns import in_turns
 from broker.sessions.stomp.format import CONTENT_LENGTH, encode_head
 from broker.sessions.stomp.headers import is_application_header
 
@@ -87,11 +88,11 @@ class AddressCalls:
         internal: Internal = False,
     ) -> AddressList:
         """The addresses that the caller manages, by name."""
-        addresses, every = self._engine.addresses, self._names.addresses(internal=internal)
+        addresses, every = self._engine.addresses, await self._names.addresses(internal=internal)
         every = [each for each in every if name in each] if name else every
         names = await managed(access, every, lambda name: (name, ""))
         chosen, next = after_name(names, "addresses", after, limit)
-        shown = [address_counts(addresses[name]) for name in chosen if name in addresses]
+        shown = await in_turns(address_counts(addresses[name]) if name in addresses else None for name in chosen)
         return AddressList(addresses=shown, next=next, total=len(names))
 
     async def show(self, name: Name) -> AddressShown:

@@ -5,21 +5,24 @@ Connections are for callers who manage the broker as a whole, consumers for thos
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from heapq import nsmallest
 from itertools import islice
 
 from starlette.requests import Request
 
-from broker.engine import Consumer
+from broker.engine import Consumer, Queue
 from broker.engine.model.access import Access
 from broker.engine.model.errors import NotFound
 from broker.management.callers import consumer_of, managed
 from broker.management.calls import CallerAccess, Calls, anybody, whole
-from broker.management.cursors import after_number
+from broker.management.cursors import after_number, cursor, place
 from broker.management.models.base import LIMIT_DEFAULT, After, Id, Limit, Reason
 from broker.management.models.broker import ConnectionList, ConnectionShown, connection_shown
 from broker.management.models.queues import ConsumerList, ConsumerShown, consumer_shown
 from broker.management.operator_log import closing_text, log_action
 from broker.management.ports import Broker
+from broker.management.turns import in_turns
 
 
 class ConnectionCalls:
@@ -65,11 +68,11 @@ class ConsumerCalls:
         calls.add("DELETE", "/consumers/{id}", self.close, about=self._about)
 
     async def _about(self, id: Id, access: CallerAccess) -> None:
-        self._consumer(access, id)
+        await self._consumer(access, id)
 
-    def _consumer(self, access: Access, id: str) -> Consumer:
+    async def _consumer(self, access: Access, id: str) -> Consumer:
         """The consumer; to a caller who may not manage its queue it does not exist."""
-        found = consumer_of(access, self._engine, id)
+        found = await consumer_of(access, self._engine, id)
         if found is None:
             raise NotFound(f"consumer {id} does not exist")
         return found
@@ -79,14 +82,26 @@ class ConsumerCalls:
 
         They include those that hold messages for AMQP links whose connections have ended.
         """
-        everybody = [each for queue in self._engine.queues.values() for each in queue.holders()]
-        queues = {each.queue.name: each.queue for each in everybody}
-        managing = set(await managed(access, list(queues), lambda name: (queues[name].address.name, name)))
-        chosen = [each for each in everybody if each.queue.name in managing and not each.closed]
-        chosen.sort(key=lambda each: each.id)
-        start, next = after_number([each.id for each in chosen], "consumers", after, limit)
-        shown = [consumer_shown(each) for each in chosen[start : start + limit]]
-        return ConsumerList(consumers=shown, next=next, total=len(chosen))
+        first, queues = place("consumers", after, -1), self._engine.queues
+        names = [queue.name for queue in await in_turns(self._consumed())]
+        managing = set(await managed(access, names, lambda name: (queues[name].address.name, name)))
+        found = await in_turns(self._consumers(managing))
+        chosen = nsmallest(limit + 1, [each for each in found if each.id > first], key=lambda each: each.id)
+        next = cursor("consumers", chosen[limit - 1].id) if len(chosen) > limit else None
+        shown = await in_turns(consumer_shown(each) for each in chosen[:limit])
+        return ConsumerList(consumers=shown, next=next, total=len(found))
+
+    def _consumed(self) -> Iterator[Queue | None]:
+        """The queues that have consumers; None after each part of all queues."""
+        for part in self._engine.statistics.parts():
+            yield from (queue for queue in part if queue.holders())
+            yield None
+
+    def _consumers(self, names: set[str]) -> Iterator[Consumer | None]:
+        """The consumers of these queues; None for those that are gone."""
+        for queue in map(self._engine.queues.get, names):
+            yield from () if queue is None else (each for each in queue.holders() if not each.closed)
+            yield None
 
     async def close(self, request: Request, access: CallerAccess, id: Id, reason: Reason = "") -> ConsumerShown:
         """Close a consumer: over AMQP its link, over STOMP and MQTT its connection.
@@ -94,7 +109,7 @@ class ConsumerCalls:
         Its unacknowledged messages return to their queue, and the delivery does not count as failed.  Messages kept for
         a disconnected link go to other consumers.
         """
-        consumer = self._consumer(access, id)
+        consumer = await self._consumer(access, id)
         shown = consumer_shown(consumer)
         self._broker.tick.enter()
         self._engine.consumers.dismiss(consumer, closing_text(reason))

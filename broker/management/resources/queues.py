@@ -27,6 +27,7 @@ from broker.management.models.settings import asked
 from broker.management.names import Names
 from broker.management.operator_log import log_action
 from broker.management.ports import Broker
+from broker.management.turns import in_turns
 from store.counted import counted
 
 
@@ -59,11 +60,11 @@ class QueueCalls:
         internal: Internal = False,
     ) -> QueueList:
         """The queues that the caller manages, by name."""
-        queues, every = self._engine.queues, self._names.queues(internal=internal)
+        queues, every = self._engine.queues, await self._names.queues(internal=internal)
         every = [each for each in every if name in each] if name else every
         names = await managed(access, every, lambda name: (queues[name].address.name, name))
         chosen, next = after_name(names, "queues", after, limit)
-        shown = [queue_counts(queues[name]) for name in chosen if name in queues]
+        shown = await in_turns(queue_counts(queues[name]) if name in queues else None for name in chosen)
         return QueueList(queues=shown, next=next, total=len(names))
 
     async def show(self, name: Name) -> QueueShown:

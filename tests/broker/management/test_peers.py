@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
+
 from broker.engine.delivery import redelivery
 from broker.engine.delivery.reservations import Reserve
 from broker.engine.model.access import UNRESTRICTED
+from broker.engine.operators.statistics import PART, Statistics
+from broker.engine.queues.queue import Queue
 from tests.broker.management.harness import NOW, Client, Inbox, TestBroker
 
 
@@ -65,3 +71,23 @@ async def test_what_is_kept_for_a_link_is_seen_and_given_to_others(broker: TestB
     await broker.settled()
     assert broker.engine.queue("a").ready == 2
     assert (await client.get("/api/v1/consumers"))["total"] == 0
+
+
+async def test_consumers_are_listed_in_turns(
+    broker: TestBroker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a part of the queues is looked at in one of them."""
+    looked_at: list[int] = []
+    parts = Statistics.parts
+
+    def noted(statistics: Statistics) -> Iterator[list[Queue]]:
+        for part in parts(statistics):
+            looked_at.append(len(part))
+            yield part
+
+    monkeypatch.setattr(Statistics, "parts", noted)
+    for n in range(2 * PART + 1):
+        broker.queue(f"q{n:04}")
+    assert (await client.get("/api/v1/consumers?limit=1"))["total"] == 0
+    assert len(looked_at) >= 3
+    assert max(looked_at) == PART
