@@ -123,7 +123,7 @@ def _diverted(state: State, message: Message, extras: AddressExtras) -> bool:
     for divert in extras.exclusive:
         if divert.takes(message):
             copies = _copies(state, divert, message)
-            if _leads(state, copies, frozenset({divert.name})):
+            if _leads(state, copies, {divert.name}):
                 return True
     return False
 
@@ -165,7 +165,10 @@ def _perform(
         routed = arrival.publish(state, address, messages, targets, admission, needs_queue=needed, unrouted=unrouted)
         _send_to_dla(state, address, send.queue, unrouted or [])
     else:
-        routed = _handle(state, address, send.routing_type, messages, extras, frozenset(), admission)
+        routed = 0
+        for alike in [[message] for message in messages] if extras.meets else [messages]:
+            passed = set[str]() if extras.meets else None
+            routed += _handle(state, address, send.routing_type, alike, extras, passed, admission)
     accepted = [(message, id) for message, id in ids if message.id]  # not those that a full address dropped
     if accepted and not address.passing:
         state.duplicates.remember(address, accepted)
@@ -178,17 +181,20 @@ def _handle(
     routing_type: RoutingType | None,
     messages: list[Message],
     extras: AddressExtras,
-    passed: frozenset[str],
+    passed: set[str] | None,
     admission: Admission,
 ) -> int:
-    """Route messages sent to an address, which have passed these diverts already; returns how many reached a queue."""
+    """Route messages sent to an address; returns how many reached a queue.
+
+    `passed`: the diverts that have taken the message that was sent, or a copy of it; None: none can meet it twice.
+    """
     if extras.ingress:
         for header in {id(message.header): message.header for message in messages}.values():  # one for each group
             header.annotations = (header.annotations or {}) | {INGRESS_TIMESTAMP: state.now}
         recharge_headers(messages)
     forwards: list[Forward] = []
     for divert in extras.exclusive:
-        if divert.name not in passed and messages:
+        if messages and (passed is None or divert.name not in passed):
             messages = _take(state, divert, messages, forwards, passed)
     routed = len(forwards)
     unrouted: list[Message] | None = [] if extras.no_route else None
@@ -198,16 +204,18 @@ def _handle(
         if not messages[0].id:
             messages = []  # dropped: the address is full
     for divert in extras.others:
-        if divert.name not in passed:
+        if passed is None or divert.name not in passed:
             for message in messages:
                 if divert.takes(message):
                     divert.taken += 1
                     forwards += _copies(state, divert, message)
+                    if passed is not None:
+                        passed.add(divert.name)
     _send_to_dla(state, address, None, unrouted or [])
     for _, run in groupby(forwards, _together):
         alike = list(run)
         divert, forward, wanted, _ = alike[0]
-        _forward(state, forward, wanted, [copy for _, _, _, copy in alike], passed | {divert.name})
+        _forward(state, forward, wanted, [copy for _, _, _, copy in alike], passed)
     return routed
 
 
@@ -222,7 +230,7 @@ def _take(
     divert: Divert,
     messages: list[Message],
     forwards: list[Forward],
-    passed: frozenset[str],
+    passed: set[str] | None,
 ) -> list[Message]:
     """Apply an exclusive divert; returns the messages that it leaves to others."""
     left: list[Message] = []
@@ -230,8 +238,10 @@ def _take(
         if divert.takes(message):
             message.id = state.journal.allocate_ids(1)  # its copies refer to it
             copies = _copies(state, divert, message)
-            if _leads(state, copies, passed | {divert.name}):
+            if _leads(state, copies, {*(passed or ()), divert.name}):
                 divert.taken += 1
+                if passed is not None:
+                    passed.add(divert.name)
                 forwards += copies
                 continue
             message.id = 0
@@ -271,8 +281,8 @@ def _copy(state: State, divert: Divert, forward: Address, wanted: RoutingType | 
     return Message.of(header, head, message.body)
 
 
-def _leads(state: State, copies: list[Forward], passed: frozenset[str]) -> bool:
-    """Whether one of these copies reaches a queue, perhaps by diverts that it has not passed yet."""
+def _leads(state: State, copies: list[Forward], passed: set[str]) -> bool:
+    """Whether one of these copies reaches a queue, perhaps by diverts that are not `passed` yet; each is tried once."""
     for _, forward, wanted, copy in copies:
         anycast, multicast = arrival.takers(copy.header, state.candidates(forward, None, wanted))
         if any(queue.accepts(copy) for queue in anycast + multicast):
@@ -282,14 +292,14 @@ def _leads(state: State, copies: list[Forward], passed: frozenset[str]) -> bool:
             continue
         for divert in extras.exclusive + extras.others:
             if divert.name not in passed and divert.takes(copy):
-                further = _copies(state, divert, copy)
-                if _leads(state, further, passed | {divert.name}):
+                passed.add(divert.name)
+                if _leads(state, _copies(state, divert, copy), passed):
                     return True
     return False
 
 
 def _forward(
-    state: State, forward: Address, wanted: RoutingType | None, copies: list[Message], passed: frozenset[str]
+    state: State, forward: Address, wanted: RoutingType | None, copies: list[Message], passed: set[str] | None
 ) -> None:
     extras = state.diverts.extras(forward)
     name = copies[0].header.address

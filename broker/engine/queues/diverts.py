@@ -17,7 +17,9 @@ Rules, in this order:
    message, unless no queue at a forwarding address would accept the copy.  So no message is lost to an address without
    queues (in ActiveMQ Artemis it is).
 2. Otherwise every other divert whose filter matches gets a copy, and the address's queues get the message.
-3. A copy may be diverted again, but never by the same divert twice, so circles end.
+3. A copy may be diverted again, but no divert takes a message and copies of it twice: circles end, and there are no
+   more copies than the diverts have forwarding addresses.  (By every path, seven addresses that divert to each other
+   would make thousands.)
 4. A send to one queue (`address::queue`) and an operator's retry are not diverted: they name their queue.
 
 This module defines diverts; `sending` applies them.
@@ -164,18 +166,21 @@ class AddressExtras:
     Most addresses have none, and a send checks nothing more.  After settings or diverts have changed, they are replaced
     once somebody asks for them (`Diverts.extras`).
     `reach` are the addresses that its diverts lead to, directly or through others; `copies` is the most copies of a
-    message that this can make.
+    message that this can make; `meets`: some divert can be reached in several ways.
     """
 
-    __slots__ = ("copies", "exclusive", "ingress", "no_route", "others", "reach")
+    __slots__ = ("copies", "exclusive", "ingress", "meets", "no_route", "others", "reach")
 
-    def __init__(self, settings: AddressSettings, diverts: list[Divert], reach: tuple[str, ...], copies: int) -> None:
+    def __init__(
+        self, settings: AddressSettings, diverts: list[Divert], reach: tuple[str, ...], copies: int, meets: bool
+    ) -> None:
         self.exclusive = [divert for divert in diverts if divert.exclusive]
         self.others = [divert for divert in diverts if not divert.exclusive]
         self.ingress = settings.enable_ingress_timestamp
         self.no_route = settings.send_to_dla_on_no_route
         self.reach = reach
         self.copies = copies + self.no_route
+        self.meets = meets
 
 
 class Diverts:
@@ -247,18 +252,20 @@ class Diverts:
             return None
         return AddressExtras(settings, watching, *self._reach(watching))
 
-    def _reach(self, watching: list[Divert]) -> tuple[tuple[str, ...], int]:
+    def _reach(self, watching: list[Divert]) -> tuple[tuple[str, ...], int, bool]:
         """The addresses that diverts lead to, and the number of forwardings; a copy passes each divert once."""
         reached: dict[str, None] = {}
         passed = set(watching)
         following = deque(watching)
-        copies = 0
+        copies, meets = 0, False
         while following:
             divert = following.popleft()
             for forward in divert.forwarding:
                 reached[forward] = None
                 copies += 1
-                more = [each for each in self.of(forward) if each not in passed]
+                further = self.of(forward)
+                more = [each for each in further if each not in passed]
+                meets = meets or len(more) < len(further)
                 passed.update(more)
                 following.extend(more)
-        return tuple(reached), copies
+        return tuple(reached), copies, meets

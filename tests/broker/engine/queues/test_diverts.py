@@ -12,6 +12,7 @@ from broker.engine.filter import compile_filter
 from broker.engine.model.errors import AddressFull, AlreadyInUse, InvalidName, NotFound
 from broker.engine.model.message import Message, RoutingType
 from broker.engine.model.settings import AddressSettings
+from broker.engine.publish import sending
 from broker.engine.publish.send import Send
 from broker.engine.queues.diverts import FORWARDS_MAX, HEADERS_MAX, AddressExtras, Divert, DivertRouting, read_divert
 from broker.engine.routing import destinations, registry
@@ -317,3 +318,51 @@ def test_a_new_divert_looks_at_no_address_before_that_is_used(bench: Bench, monk
     leads = state.diverts.extras(state.addresses["a"])
     assert leads is not None
     assert leads.reach == ("b",)
+
+
+def meshed(many: int, *, exclusive: bool) -> Bench:
+    """A broker with addresses that divert to each other; nobody listens to them."""
+    names = [f"m{n}" for n in range(many)]
+    diverts = {
+        f"d{n}": section(name, ",".join([other for other in names if other != name]), exclusive=exclusive)
+        for n, name in enumerate(names)
+    }
+    bench = Bench(diverts=diverts)
+    for name in names:
+        bench.enter().configuration.declare(name, {MULTICAST})
+        bench.run()
+    return bench
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_addresses_that_divert_to_each_other_make_a_copy_for_each_forwarding(
+    exclusive: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One message along every path among nine addresses took 22 s."""
+    many = 6
+    bench = meshed(many, exclusive=exclusive)
+    made: list[str] = []
+    copy = sending._copy
+
+    def counted(*args: Any) -> Message:
+        made.append(args[2].name)
+        return copy(*args)
+
+    monkeypatch.setattr(sending, "_copy", counted)
+    bench.sent("m0", b"1", b"2", routing_type=MULTICAST)
+    assert len(made) == 2 * many * (many - 1)
+    extras = bench.engine._state.diverts.extras(bench.engine.addresses["m0"])
+    assert extras is not None
+    assert extras.copies == many * (many - 1), "for which there is room"
+
+
+def test_a_divert_that_copies_reach_in_two_ways_takes_one_of_them() -> None:
+    bench = bench_with(
+        x=section("start", "left,right"), y=section("left", "a"), z=section("right", "a"), end=section("a", "b")
+    )
+    for name in ("start", "left", "right"):
+        bench.enter().configuration.declare(name, {RoutingType.ANYCAST})
+        bench.run()
+    bench.sent("start", b"1", b"2", routing_type=None)
+    assert bench.bodies("a") == [b"1", b"1", b"2", b"2"]
+    assert bench.bodies("b") == [b"1", b"2"]
