@@ -166,8 +166,8 @@ def _perform(
         _send_to_dla(state, address, send.queue, unrouted or [])
     else:
         routed = 0
-        for alike in [[message] for message in messages] if extras.meets else [messages]:
-            passed = set[str]() if extras.meets else None
+        for alike in [[message] for message in messages] if extras.circle else [messages]:
+            passed = set[str]() if extras.circle else None
             routed += _handle(state, address, send.routing_type, alike, extras, passed, admission)
     accepted = [(message, id) for message, id in ids if message.id]  # not those that a full address dropped
     if accepted and not address.passing:
@@ -186,7 +186,7 @@ def _handle(
 ) -> int:
     """Route messages sent to an address; returns how many reached a queue.
 
-    `passed`: the diverts that have taken the message that was sent, or a copy of it; None: none can meet it twice.
+    `passed`: the diverts that have taken the message that was sent, or a copy of it; None: they form no circle.
     """
     if extras.ingress:
         for header in {id(message.header): message.header for message in messages}.values():  # one for each group

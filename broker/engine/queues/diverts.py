@@ -17,9 +17,9 @@ Rules, in this order:
    message, unless no queue at a forwarding address would accept the copy.  So no message is lost to an address without
    queues (in ActiveMQ Artemis it is).
 2. Otherwise every other divert whose filter matches gets a copy, and the address's queues get the message.
-3. A copy may be diverted again, but no divert takes a message and copies of it twice: circles end, and there are no
-   more copies than the diverts have forwarding addresses.  (By every path, seven addresses that divert to each other
-   would make thousands.)
+3. A copy may be diverted again.  Where diverts form a circle, each takes a message or one copy of it, once: so circles
+   end, with no more copies than the diverts have forwarding addresses.  (By every path, seven addresses that divert to
+   each other would make thousands.)
 4. A send to one queue (`address::queue`) and an operator's retry are not diverted: they name their queue.
 
 This module defines diverts; `sending` applies them.
@@ -27,7 +27,7 @@ This module defines diverts; `sending` applies them.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
@@ -166,13 +166,13 @@ class AddressExtras:
     Most addresses have none, and a send checks nothing more.  After settings or diverts have changed, they are replaced
     once somebody asks for them (`Diverts.extras`).
     `reach` are the addresses that its diverts lead to, directly or through others; `copies` is the most copies of a
-    message that this can make; `meets`: some divert can be reached in several ways.
+    message that this can make; `circle`: some of these diverts follow themselves.
     """
 
-    __slots__ = ("copies", "exclusive", "ingress", "meets", "no_route", "others", "reach")
+    __slots__ = ("circle", "copies", "exclusive", "ingress", "no_route", "others", "reach")
 
     def __init__(
-        self, settings: AddressSettings, diverts: list[Divert], reach: tuple[str, ...], copies: int, meets: bool
+        self, settings: AddressSettings, diverts: list[Divert], reach: tuple[str, ...], copies: int, circle: bool
     ) -> None:
         self.exclusive = [divert for divert in diverts if divert.exclusive]
         self.others = [divert for divert in diverts if not divert.exclusive]
@@ -180,7 +180,7 @@ class AddressExtras:
         self.no_route = settings.send_to_dla_on_no_route
         self.reach = reach
         self.copies = copies + self.no_route
-        self.meets = meets
+        self.circle = circle
 
 
 class Diverts:
@@ -253,19 +253,28 @@ class Diverts:
         return AddressExtras(settings, watching, *self._reach(watching))
 
     def _reach(self, watching: list[Divert]) -> tuple[tuple[str, ...], int, bool]:
-        """The addresses that diverts lead to, and the number of forwardings; a copy passes each divert once."""
+        """The addresses that diverts lead to, the most copies of a message, and whether diverts form a circle."""
         reached: dict[str, None] = {}
-        passed = set(watching)
-        following = deque(watching)
-        copies, meets = 0, False
+        further: dict[Divert, list[Divert]] = {}
+        ways: Counter[Divert] = Counter()  # in which a divert follows another one
+        following = list(watching)
         while following:
-            divert = following.popleft()
-            for forward in divert.forwarding:
-                reached[forward] = None
-                copies += 1
-                further = self.of(forward)
-                more = [each for each in further if each not in passed]
-                meets = meets or len(more) < len(further)
-                passed.update(more)
-                following.extend(more)
-        return tuple(reached), copies, meets
+            divert = following.pop()
+            if divert in further:
+                continue
+            reached |= dict.fromkeys(divert.forwarding)
+            further[divert] = [each for forward in divert.forwarding for each in self.of(forward)]
+            ways.update(further[divert])
+            following += further[divert]
+        order = [divert for divert in further if not ways[divert]]
+        for divert in order:  # and those that are added
+            for each in further[divert]:
+                ways[each] -= 1
+                if not ways[each]:
+                    order.append(each)
+        if len(order) < len(further):
+            return tuple(reached), sum([len(divert.forwarding) for divert in further]), True
+        copies: dict[Divert, int] = {}
+        for divert in reversed(order):
+            copies[divert] = len(divert.forwarding) + sum([copies[each] for each in further[divert]])
+        return tuple(reached), sum([copies[divert] for divert in watching]), False
