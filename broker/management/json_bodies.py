@@ -8,7 +8,7 @@ from typing import Final
 VALUES_MAX: Final = 20_000
 
 #: Bytes that are looked at in one go.
-_PART: Final = 1 << 20
+_PART: Final = 1 << 16
 
 #: One of these comes before each value but the first.
 _BEFORE_VALUES: Final = (b",", b"[", b"{")
@@ -16,7 +16,12 @@ _BEFORE_VALUES: Final = (b",", b"[", b"{")
 
 def has_more_values(body: bytes, most: int) -> bool:
     """Whether a body certainly has more than `most` values, or so many of these bytes, some of which are in texts."""
-    return sum(_count(body, each) for each in _BEFORE_VALUES) > most
+    found = 0
+    for at in range(0, len(body), _PART):
+        found += sum(body.count(each, at, at + _PART) for each in _BEFORE_VALUES)
+        if found > most:
+            return True
+    return False
 
 
 def has_more_values_outside_texts(body: bytes, most: int) -> bool:
@@ -26,8 +31,7 @@ def has_more_values_outside_texts(body: bytes, most: int) -> bool:
     if _count(body, b'"') - _count(body, b'\\"') > 4 * most:  # each value may be a text, with a name
         return True
     plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
-    outside = plain.split(b'"')[::2]
-    return sum(part.count(each) for part in outside for each in _BEFORE_VALUES) > most
+    return has_more_values(b"".join(plain.split(b'"')[::2]), most)
 
 
 def _count(body: bytes, each: bytes) -> int:

@@ -37,6 +37,19 @@ def test_a_quick_count_includes_texts() -> None:
     assert not has_more_values(b'"' + b"," * (3 << 20) + b'"', 3 << 20)
 
 
+def test_no_more_is_counted_than_has_to_be() -> None:
+    looked_at = 0
+
+    class Body(bytes):
+        def count(self, each: bytes, at: int, end: int) -> int:  # type: ignore[override]
+            nonlocal looked_at
+            looked_at = max(looked_at, end)
+            return super().count(each, at, end)
+
+    assert has_more_values(Body(b"1," * (1 << 20)), 20_000)
+    assert looked_at < 1 << 17
+
+
 async def test_a_text_may_hold_anything(broker: TestBroker, client: Client) -> None:
     text = json.dumps([[n, '"\\'] for n in range(30_000)])
     answer = await client.call("POST", "/api/v1/addresses/a/messages", json={"text": text, "routing_type": None})
