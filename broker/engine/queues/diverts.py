@@ -27,7 +27,7 @@ This module defines diverts; `sending` applies them.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
@@ -257,9 +257,9 @@ class Diverts:
         reached: dict[str, None] = {}
         further: dict[Divert, list[Divert]] = {}
         ways: Counter[Divert] = Counter()  # in which a divert follows another one
-        following = list(watching)
+        following = deque(watching)
         while following:
-            divert = following.pop()
+            divert = following.popleft()
             if divert in further:
                 continue
             reached |= dict.fromkeys(divert.forwarding)

@@ -87,10 +87,7 @@ def test_a_pattern_watches_several_addresses() -> None:
     bench.sent("orders.eu", b"1")
     bench.sent("orders", b"2")
     bench.sent("c", b"3")
-    assert bench.bodies("b") == [b"1", b"1", b"2", b"2"]
-    extras = bench.engine._state.diverts.extras(bench.engine.addresses["start"])
-    assert extras is not None
-    assert extras.copies == 6, "for which there is room"
+    assert bench.bodies("b") == [b"1", b"2"]
 
 
 def test_chains_end_where_they_began() -> None:
@@ -369,4 +366,7 @@ def test_a_divert_that_copies_reach_in_two_ways_takes_all_of_them() -> None:
         bench.run()
     bench.sent("start", b"1", b"2", routing_type=None)
     assert bench.bodies("a") == [b"1", b"1", b"2", b"2"]
-    assert bench.bodies("b") == [b"1", b"2"]
+    assert bench.bodies("b") == [b"1", b"1", b"2", b"2"]
+    extras = bench.engine._state.diverts.extras(bench.engine.addresses["start"])
+    assert extras is not None
+    assert extras.copies == 6, "for which there is room"
