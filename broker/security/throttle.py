@@ -42,7 +42,24 @@ class _Failures:
 class _Origin:
     count: int = 0  # of all names, the forgotten ones too
     last: int = 0
-    names: dict[int, _Failures] = field(default_factory=dict)  # by the hash of the name
+    names: dict[int, _Failures] = field(default_factory=dict)  # by the hash of the name, the last to fail at the end
+    by_count: dict[int, dict[int, None]] = field(default_factory=dict)  # these hashes, by their number of failures
+
+    def add(self, name: int, failures: _Failures) -> None:
+        """Count a failure of a name that is not there, or has been removed for this."""
+        failures.count += 1
+        self.names[name] = failures
+        self.by_count.setdefault(failures.count, {})[name] = None
+
+    def remove(self, name: int) -> _Failures | None:
+        """Remove a name, if it is there."""
+        failures = self.names.pop(name, None)
+        if failures is not None:
+            alike = self.by_count[failures.count]
+            del alike[name]
+            if not alike:
+                del self.by_count[failures.count]
+        return failures
 
 
 class Throttle:
@@ -78,15 +95,15 @@ class Throttle:
         self._origins[block(origin)] = found
         found.count += 1
         found.last = self._now()
-        failures = found.names.get(hash(name))
+        failures = found.remove(hash(name))
         if failures is None:
             if len(found.names) >= NAMES_MAX:
                 self._forget_name(found)
             elif self._names >= ALL_NAMES_MAX:
                 self._forget_name(max(self._origins.values(), key=lambda each: len(each.names)))
-            failures = found.names[hash(name)] = _Failures()
+            failures = _Failures()
             self._names += 1
-        failures.count += 1
+        found.add(hash(name), failures)
         failures.free_at = max(failures.free_at, found.last + self._penalty(failures.count))
         return self._penalty(found.count)
 
@@ -94,7 +111,7 @@ class Throttle:
         """Clear the failures of a user name after a successful login with it."""
         found = self._of(origin)
         if found is not None:
-            cleared = found.names.pop(hash(name), None)
+            cleared = found.remove(hash(name))
             if cleared is not None:
                 found.count -= cleared.count
                 self._names -= 1
@@ -117,10 +134,10 @@ class Throttle:
 
     def _forget_name(self, origin: _Origin) -> None:
         """Forget the name with the fewest failures, or one that has not been tried for long."""
-        long_ago = self._now() - FORGET_MS
-        names = origin.names
-        old = next((each for each, failures in names.items() if failures.free_at < long_ago), None)
-        del names[min(names, key=lambda each: names[each].count) if old is None else old]
+        name = next(iter(origin.names))
+        if origin.names[name].free_at >= self._now() - FORGET_MS:
+            name = next(iter(origin.by_count[min(origin.by_count)]))
+        origin.remove(name)
         self._names -= 1
 
 

@@ -15,7 +15,7 @@ from broker.security import throttle as throttle_module
 from broker.security.certificates import Rule, subject_of, user_of
 from broker.security.login_policy import Policy
 from broker.security.password_checks import HASHES_WAITING_MAX
-from broker.security.throttle import NAMES_MAX, ORIGINS_MAX, WAIT_MS_MAX, Throttle, block
+from broker.security.throttle import FORGET_MS, NAMES_MAX, ORIGINS_MAX, WAIT_MS_MAX, Throttle, block
 from broker.security.users_file import StoredUser, UnusableFile, read_secret, read_users, with_password, write_users
 from broker.sessions.login import Peer, call_all
 from broker.sessions.sasl import SCRAMS, Answer, Challenge, Granted, begin
@@ -120,8 +120,11 @@ def test_an_old_password_does_not_join_a_hash_from_before_the_change(bench: Benc
     assert bench.told[-1] is not None
 
 
-def test_a_login_behind_many_others_is_of_the_password_of_its_end(bench: Bench) -> None:
+def test_a_login_behind_many_others_is_of_the_password_of_its_end(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As above, through the queue of the threads and with the password that was right."""
+    monkeypatch.setattr(passwords, "DECOY", BOB.password)  # is quick to check
     for number in range(60):
         bench.login("junk", b"%d" % number)
     bench.login()
@@ -257,6 +260,23 @@ def test_names_that_are_tried_once_do_not_displace_one_that_is_tried_often() -> 
     for n in range(NAMES_MAX * 3):
         throttle.failed("a", f"user{n}")
     assert throttle.reserve("a", "bob") == WAIT_MS_MAX
+
+
+def test_a_name_that_has_not_been_tried_for_long_is_displaced_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(throttle_module, "NAMES_MAX", 2)
+    now = 0
+    throttle = Throttle(lambda: now, 1_000)
+    for _ in range(4):
+        throttle.failed("a", "bob")
+    now = FORGET_MS // 2
+    throttle.failed("a", "eve")
+    now = FORGET_MS + WAIT_MS_MAX
+    throttle.failed("a", "ann")
+    assert throttle._origins["a"].names.keys() == {hash("bob"), hash("ann")}, "not for long enough"
+    now += 2 * WAIT_MS_MAX
+    throttle.failed("a", "ann")
+    throttle.failed("a", "eve")
+    assert throttle._origins["a"].names.keys() == {hash("ann"), hash("eve")}
 
 
 def test_names_without_passwords_displace_none() -> None:
