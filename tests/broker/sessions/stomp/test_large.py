@@ -7,7 +7,7 @@ import gc
 
 import pytest
 
-from broker.config import load
+from broker.config import Config, load
 from broker.engine.queues.bodies import PENDING_BYTES_MAX
 from store.bodies import SUFFIX
 from store.errors import Corrupt
@@ -302,15 +302,20 @@ def test_a_body_that_is_missing_stops_the_start(client: SimClient, broker: SimBr
     assert not files_of(broker)
 
 
+def cleaned_early(config: Config) -> Config:
+    """The configuration with small segments that are cleaned once there are two."""
+    sizes = {"segment_size": 64 << 10, "reserve": 4096, "compact_min_files": 2, "compact_percentage": 50}
+    return config.model_copy(update={"journal": config.journal.model_copy(update=sizes)})
+
+
 def test_cleaning_carries_references_forward() -> None:
-    low = config().journal.model_copy(update={"compact_min_files": 2, "compact_percentage": 50})
-    broker = SimBroker(config().model_copy(update={"journal": low}))
+    broker = SimBroker(cleaned_early(config()))
     client = broker.connect()
     client.confirmed("/queue/kept", body())
     client.subscribe("/queue/gone", ack="auto")
-    for _ in range(60):
-        client.confirmed("/queue/gone", bytes(900) * 1)
-        for _ in range(60):
+    for _ in range(10):
+        client.confirmed("/queue/gone", bytes(900))
+        for _ in range(20):
             client.send("/queue/gone", bytes(900), persistent="true")
         broker.advance(100)
     assert broker.engine.cleaner.messages
@@ -405,17 +410,15 @@ def test_with_retention_on_a_body_is_kept_after_its_message(crash: bool | None) 
 
 def test_cleaning_finds_large_messages_in_a_tail() -> None:
     paging: dict[str, object] = {"match": "kept", "max-size-messages": 1, "address-full-policy": "PAGE"}
-    shipped = config(paging)
-    low = shipped.journal.model_copy(update={"compact_min_files": 2, "compact_percentage": 50})
-    broker = SimBroker(shipped.model_copy(update={"journal": low}))
+    broker = SimBroker(cleaned_early(config(paging)))
     client = broker.connect()
     sent = [b"first", b"second", body(), b"third"]
     for data in sent:
         client.confirmed("/queue/kept", data)
     first = broker.parts.journal.segment
     client.subscribe("/queue/gone", ack="auto")
-    for _ in range(60):
-        for _ in range(60):
+    for _ in range(10):
+        for _ in range(20):
             client.send("/queue/gone", bytes(900), persistent="true")
         client.confirmed("/queue/gone", b"")
         broker.advance(100)
