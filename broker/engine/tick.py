@@ -191,7 +191,8 @@ class Ticks:
 
     @property
     def _disk_is_busy(self) -> bool:
-        return self._state.disk_is_busy and not self._state.journal.held
+        journal = self._state.journal
+        return journal.pending_bytes > self._state.limits.task_pending_max and not journal.held
 
     def _step(self, work: LongWork, transport: object) -> int | None:
         """Make a step of some work; a step that fails is its last."""

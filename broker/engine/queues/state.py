@@ -48,7 +48,7 @@ from broker.engine.queues.duplicates import Duplicates
 from broker.engine.queues.held_entry import HeldEntry
 from broker.engine.queues.ledger import Ledger
 from broker.engine.queues.paging.tail import Chunk
-from broker.engine.queues.queue import Counters, Queue
+from broker.engine.queues.queue import Queue
 from broker.engine.queues.queue_quotas import QueueQuotas
 from broker.engine.queues.room import Room, Usage
 from broker.engine.queues.selectors import Selectors
@@ -107,9 +107,12 @@ class Work:
 
 
 @dataclass(slots=True, eq=False)
-class Totals(Counters):
-    """The counters of all queues and addresses together: nobody has to look at 100,000 of them."""
+class Totals:
+    """The `Counters` of all queues and addresses together: nobody has to look at 100,000 of them."""
 
+    added: int = 0
+    delivered: int = 0
+    redelivered: int = 0
     routed: int = 0
     left: list[int] = field(default_factory=lambda: [0] * (max(RemovalReason) + 1))
 
@@ -361,8 +364,11 @@ class State:
 
     @property
     def disk_is_busy(self) -> bool:
-        """Whether so much waits for the disk, which clients need too, that work which can wait adds nothing."""
-        return self.journal.pending_bytes > self.limits.task_pending_max
+        """Whether so much waits for the disk, which clients need too, that work which can wait adds nothing.
+
+        A full disk is not busy: it announces nothing, and what adds to the journal may be what makes room there.
+        """
+        return self.journal.pending_bytes > self.limits.task_pending_max and not self.journal.is_short
 
     def notify_closed(self, consumer: Consumer, reason: str) -> None:
         """Tell the sink of a consumer that the engine has closed it."""

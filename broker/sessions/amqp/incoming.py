@@ -431,8 +431,8 @@ class _Large:
         self.sections = SectionCount(CONVERTED_BYTES_MAX)
         try:
             self.sections.add(self.body)
-        except TooMany as error:
-            raise too_many(error) from None
+        except TooMany as surplus:
+            raise too_many(surplus) from None
         self._link_id, self._head = (None, head) if link.peer is Peer.CLIENT else take_link_id(head)
         link.check_hops(self._head)
         self._target = link.target(self._head + _NO_BODY)
