@@ -89,7 +89,7 @@ class Months:
         state = self.broker.engine._state
         return Day(
             objects=len(gc.get_objects()),
-            timers=len(state.schedule) + len(state.expiries) + len(self.broker.engine.alarms),
+            timers=len(state.schedule) + len(state.expiries) + len(state.alarms) + len(state.session_alarms),
             segments=len(state.journal.space.segments),
             disk_bytes=self.broker.files.used(),
             last_id=state.journal.allocate_ids(1),

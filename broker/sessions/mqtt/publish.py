@@ -127,8 +127,8 @@ class Publisher:
     def fitting(self, run: Publish) -> int:
         """How many of a run's first messages to publish together, so that no tick is long: at least one.
 
-        A run of 2,000 topics to 300 subscribers of all of them takes three seconds, one of 8,000 topics that the client
-        may not send to 200 ms.
+        A run of 2,000 topics to 300 subscribers of all of them took three seconds, and so did one of 8,000 topics that
+        the client may not send to.
         """
         count, producers = len(run.topics), self._engine.producers
         if run.retain:
