@@ -307,22 +307,19 @@ class Ticks:
             return state.work.number
         if held is not None:
             held.end_call(state.journal, waiter.transport)
-        if held is not None and not held.is_awaited_by(waiter.transport):
-            if state.overtaking is not None:
-                state.overtaking.waiters[waiter] = None
-                return state.overtaking.number
-            if state.waiting:
-                state.waiting[-1].waiters[waiter] = None
-                return state.waiting[-1].number
-            return 0
         sealed = state.waiting[-1].ticket if state.waiting else state.journal.durable
-        if not state.journal.empty or state.journal.ticket - 1 > sealed:  # open, or sealed within this tick
-            state.work.waiters[waiter] = None
-            return state.work.number
-        if state.waiting:
-            state.waiting[-1].waiters[waiter] = None
-            return state.waiting[-1].number
-        return 0
+        if held is not None and not held.is_awaited_by(waiter.transport):
+            work = state.overtaking
+        elif not state.journal.empty or state.journal.ticket - 1 > sealed:  # open, or sealed within this tick
+            work = state.work
+        else:
+            work = None
+        if work is None and state.waiting:
+            work = state.waiting[-1]
+        if work is None:
+            return 0
+        work.waiters[waiter] = None
+        return work.number
 
     def clock_jumped(self, jump: int) -> None:
         """Shift all lengths of time after the wall clock has jumped by `jump` ms.  Call as a tick begins."""
