@@ -11,7 +11,8 @@ Their bytes are charged to the queue's own address: a retained message must not 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
+from contextlib import closing
 from operator import attrgetter
 from typing import Final
 
@@ -55,10 +56,11 @@ class Retained:
         message = self._index.get(name)
         return None if message is None or self._is_over(message) else message
 
-    def search(self, pattern: str, below: int) -> Iterator[Message | None]:
+    def search(self, pattern: str, below: int) -> Generator[Message | None, None, None]:
         """See `RetainedIndex.search`."""
-        for message in self._index.search(pattern, below):
-            yield None if message is None or self._is_over(message) else message
+        with closing(self._index.search(pattern, below)) as found:
+            for message in found:
+                yield None if message is None or self._is_over(message) else message
 
     def _is_over(self, message: Message) -> bool:
         return 0 < message.header.expiration <= self._state.now

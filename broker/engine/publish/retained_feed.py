@@ -7,6 +7,7 @@ cleared before its turn is not sent: the subscription gets its replacement when 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
@@ -92,19 +93,20 @@ class RetainedFeed:
             del self._feeds[client]
 
     def _send(self, feeds: _Feeds, subscription: ClientSubscription, feed: _Feed) -> LongWork:
-        for message in self._retained.search(subscription.pattern, feed.below):
-            consumer = subscription.attached
-            if consumer is None or feeds.get(subscription) is not feed:
-                return
-            if message is None:
-                yield LOOKED_COST
-                continue
-            try:
-                self._publish(consumer.queue, message, feed.copy_head)
-            except EngineError as error:
-                feed.unsent(error)
-                return
-            yield SENT_COST
+        with closing(self._retained.search(subscription.pattern, feed.below)) as search:
+            for message in search:
+                consumer = subscription.attached
+                if consumer is None or feeds.get(subscription) is not feed:
+                    return
+                if message is None:
+                    yield LOOKED_COST
+                    continue
+                try:
+                    self._publish(consumer.queue, message, feed.copy_head)
+                except EngineError as error:
+                    feed.unsent(error)
+                    return
+                yield SENT_COST
 
     def _publish(self, queue: Queue, message: Message, copy_head: CopyHead) -> None:
         state, header = self._state, message.header

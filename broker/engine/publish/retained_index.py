@@ -14,7 +14,7 @@ meanwhile goes to the end of the order, behind the place where the search ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from operator import attrgetter
 from typing import Final
 
@@ -123,10 +123,11 @@ class RetainedIndex:
             node = node.words.get(word)
         return None if node is None else node.message
 
-    def search(self, pattern: str, below: int) -> Iterator[Message | None]:
+    def search(self, pattern: str, below: int) -> Generator[Message | None, None, None]:
         """The messages of all addresses that a pattern, or name, matches, oldest first, with ids below a certain one.
 
-        None for some time without a match.  Between two of them messages may come and go.
+        None for some time without a match.  Between two of them messages may come and go.  To be closed by who gives it
+        up: compiled, nothing else does.
         """
         if not self._syntax.is_wildcard(pattern):
             message = self.get(pattern)
@@ -142,7 +143,7 @@ class RetainedIndex:
             if message is not None and message.id < below:  # not cleared or replaced meanwhile
                 yield message
 
-    def _search_all(self, pattern: str, below: int) -> Iterator[Message | None]:
+    def _search_all(self, pattern: str, below: int) -> Generator[Message | None, None, None]:
         patterns: topics.Topics[None] = topics.Topics(self._syntax)
         patterns.add(pattern, None)
         search = _Search(self._end.newer)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
 
+from broker.engine.model.message import Message
 from broker.engine.publish import retained_feed, retained_index
+from broker.engine.publish.retained_index import RetainedIndex
 from broker.engine.queues.steps import BUDGET
 from protocols.mqtt.codes import V5, PacketType
 from protocols.mqtt.encode import PublishHead
@@ -109,6 +111,24 @@ def test_searches_that_find_nothing_take_ticks_too(world: SimWorld, monkeypatch:
     client.subscribe(*[f"none/{n}" for n in range(20)])
     assert world.broker.tick.ended - before >= 10
     assert not world.broker.engine.retained_feed
+
+
+def test_who_unsubscribes_ends_the_search(world: SimWorld, sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in the compiled build, where one that nobody refers to any more does not end by itself."""
+    monkeypatch.setattr(retained_index, "WALKED_MAX", 0)
+    index, search, kept = world.broker.engine.retained._index, RetainedIndex.search, list[object]()
+
+    def noted(*of: Any) -> Generator[Message | None, None, None]:
+        found = search(*of)
+        kept.append(found)
+        return found
+
+    monkeypatch.setattr(RetainedIndex, "search", noted)
+    client = world.connect("c")
+    sending.then[2] = lambda: client.unsubscribe("t/#")
+    client.subscribe("t/#", qos=1)
+    assert kept
+    assert not index._searches
 
 
 def test_clients_take_turns(world: SimWorld, sending: Sending) -> None:
