@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Final
 
 from broker.engine.delivery import closing, redelivery
-from broker.engine.model.message import Message, size_of
+from broker.engine.model.message import Message
 from broker.engine.moves import expiry
 from broker.engine.moves.move import MOVE_COST
 from broker.engine.queues import arrival
@@ -183,11 +183,10 @@ def _serve_group(state: State, queue: Queue, takers: list[Consumer], most: int) 
     given, bytes_left = 0, RUN_BYTES_MAX
     while given < most and bytes_left > 0:
         count, size = consumer.room()
-        run = queue.backlog.pop_run(min(count, part.count, most - given), min(size, bytes_left, part.nbytes))
+        run, nbytes = queue.backlog.pop_run(min(count, part.count, most - given), min(size, bytes_left, part.nbytes))
         if not run:
             break
         given += len(run)
-        nbytes = size_of(run)
         bytes_left -= nbytes
         _deliver(state, queue, consumer, run)
         part.follow(len(run), nbytes)

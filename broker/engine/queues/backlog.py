@@ -121,31 +121,33 @@ class Backlog:
             self._high -= 1
         return None
 
-    def pop_run(self, count: int, size: int) -> list[Message]:
-        """Remove and return up to `count` messages, stopping once `size` bytes are reached; at least one if any."""
+    def pop_run(self, count: int, size: int) -> tuple[list[Message], int]:
+        """Remove up to `count` messages, stopping once `size` bytes are reached; at least one if any.
+
+        Returns them and their bytes.
+        """
         run: list[Message] = []
-        while self._high >= self.floor and count > 0 and size > 0:
+        left = size
+        while self._high >= self.floor and count > 0 and left > 0:
             level = self.levels[self._high]
             if not level.blocks:
                 self._high -= 1
                 continue
-            block = level.blocks[0]
-            some = block[:count]
-            taken = 0
+            some = level.blocks[0][:count]
             for message in some:
-                taken += 1
-                size -= message.size
-                if size <= 0:
+                left -= message.size
+                if left <= 0:
+                    some = some[: some.index(message) + 1]
                     break
-            run += some if taken == len(some) else some[:taken]
-            level.remove_first(taken)
-            count -= taken
+            run += some
+            level.remove_first(len(some))
+            count -= len(some)
         self._size -= len(run)
-        return run
+        return run, size - left
 
     def take_head(self, count: int) -> list[Message]:
         """Remove and return the next messages in the order of delivery."""
-        return self.pop_run(count, 1 << 62)
+        return self.pop_run(count, 1 << 62)[0]
 
     def discard(self, message: Message) -> None:
         """Remove a message that is known to be here."""

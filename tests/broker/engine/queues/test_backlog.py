@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.engine.model.message import Message
+from broker.engine.model.message import Message, size_of
 from broker.engine.queues.backlog import Backlog
 from broker.engine.queues.level import BLOCK_MAX
 from tests.broker.engine.queues.parts import ids, message
@@ -15,7 +15,7 @@ def test_empty() -> None:
     backlog = Backlog()
     assert len(backlog) == 0
     assert backlog.pop() is None
-    assert backlog.pop_run(10, 1000) == []
+    assert backlog.pop_run(10, 1000) == ([], 0)
     assert backlog.clear() == []
 
 
@@ -24,15 +24,15 @@ def test_priorities_then_arrival() -> None:
     for id, priority in [(1, 0), (2, 9), (3, 4), (4, 9), (5, 0)]:
         backlog.append([message(id, priority)], priority)
     assert ids(list(backlog)) == [2, 4, 3, 1, 5]
-    assert ids(backlog.pop_run(10, 1 << 30)) == [2, 4, 3, 1, 5]
+    assert ids(backlog.pop_run(10, 1 << 30)[0]) == [2, 4, 3, 1, 5]
 
 
 def test_a_run_ends_at_its_count_or_its_bytes_and_always_has_one() -> None:
     backlog = Backlog()
     backlog.append([message(n, body=bytes(1000)) for n in range(1, 8)], 4)
-    assert ids(backlog.pop_run(2, 1 << 30)) == [1, 2]
-    assert ids(backlog.pop_run(10, 1)) == [3]
-    assert ids(backlog.pop_run(10, 1300)) == [4, 5]
+    assert ids(backlog.pop_run(2, 1 << 30)[0]) == [1, 2]
+    assert ids(backlog.pop_run(10, 1)[0]) == [3]
+    assert ids(backlog.pop_run(10, 1300)[0]) == [4, 5]
     assert len(backlog) == 2
 
 
@@ -40,7 +40,7 @@ def test_what_comes_back_goes_before_everything_younger() -> None:
     backlog = Backlog()
     messages = [message(n) for n in range(1, 7)]
     backlog.append(messages, 4)
-    taken = backlog.pop_run(4, 1 << 30)
+    taken, _ = backlog.pop_run(4, 1 << 30)
     backlog.put_back([taken[3], taken[0]])
     assert ids(list(backlog)) == [1, 4, 5, 6]
     backlog.put_back([taken[2], taken[1]])
@@ -114,8 +114,9 @@ def test_it_does_what_a_sorted_list_does(steps: list[tuple[str, int, int]]) -> N
             backlog.append(run, a)
             model.ready += run
         elif step == "pop":
-            run = backlog.pop_run(a, b)
+            run, nbytes = backlog.pop_run(a, b)
             assert run == model.ready[: len(run)]
+            assert nbytes == size_of(run)
             assert bool(run) == bool(model.ready)
             del model.ready[: len(run)]
             out += run
