@@ -17,6 +17,7 @@ from broker.net import binding
 from broker.net.admission import ConnectionSlots
 from broker.net.connection import Connection, Ticking
 from broker.net.listener import CHECK_PERIOD_MS, Listener, MakeSession
+from broker.net.login_turns import LoginTurns
 from broker.sessions.login import Peer
 
 
@@ -32,6 +33,8 @@ class Acceptors:
         self._listening: dict[str, list[Listening]] = {}
         #: The places of messaging clients at all acceptors.
         self.total = ConnectionSlots(config.limits.connections_max)
+        #: The turns of their logins.
+        self.logins = LoginTurns(clock.thread_cpu_us)
         self._origins: dict[str, int] = {}
         self._congested = False
 
@@ -58,6 +61,7 @@ class Acceptors:
             connections_max=acceptor.connections_allowed,
             total=self.total,
             handshake_timeout=acceptor.handshake_timeout,
+            logins=self.logins,
             origins=self._origins,
             origin_max=limits.connections_per_origin_max,
             context=context,

@@ -78,6 +78,7 @@ class Server:
                 token,
                 name=name,
                 context=self.security.context(name),
+                logins=self.acceptors.logins,
                 open_metrics=http_acceptor.open_metrics,
                 connections_max=descriptors.http[name][0],
                 reserved_max=descriptors.http[name][1],

@@ -115,6 +115,7 @@ class StandbyServer:
                 token,
                 name=name,
                 context=lasting_context(name, acceptor.tls),
+                logins=self._acceptors.logins,
                 open_metrics=acceptor.open_metrics,
                 connections_max=descriptors.http[name][0],
                 reserved_max=descriptors.http[name][1],

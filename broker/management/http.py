@@ -24,6 +24,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from broker.clock import thread_cpu_us
 from broker.management.api import PROBES, PROTECTION, Api
 from broker.management.callers import CALLER, CHALLENGE, LOG_IN, Caller, is_token
 from broker.management.hosts import AllowedHosts
@@ -35,6 +36,7 @@ from broker.management.turns import PART_BYTES, Turns
 from broker.net.acceptor import ListeningSockets
 from broker.net.admission import ConnectionSlots, Slot
 from broker.net.handshake import name_and_origin, shake
+from broker.net.login_turns import LoginTurns
 from broker.net.tasks import supervised
 from broker.security.certificates import subject_of
 from broker.sessions.login import Peer
@@ -389,6 +391,8 @@ class _Holding:
 class HttpServer:
     """One HTTP acceptor; `name`: its name in the configuration; `context`: returns the current TLS context.
 
+    `logins`: the turns of TLS handshakes, common to all acceptors.
+
     `open_metrics`: whether /metrics needs no login; None: only if the acceptor listens on loopback alone.
     `allowed_hosts`: host names that it answers to besides those always allowed; None: any over TLS, where browsers
     check the certificate, else no others.  `console`: the application for all paths that are not the API's. `shared`:
@@ -403,6 +407,7 @@ class HttpServer:
         *,
         name: str = "http",
         context: Callable[[], ssl.SSLContext] | None = None,
+        logins: LoginTurns | None = None,
         open_metrics: bool | None = None,
         allowed_hosts: Sequence[str] | None = None,
         connections_max: int = CONNECTIONS_MAX,
@@ -421,6 +426,7 @@ class HttpServer:
         self._report = broker.engine.report
         self._name = name
         self._context = context
+        self._logins = logins or LoginTurns(thread_cpu_us)
         self._open_metrics = open_metrics
         self._allowed_hosts = allowed_hosts
         self.refused = 0
@@ -507,7 +513,15 @@ class HttpServer:
                 await asyncio.get_running_loop().connect_accepted_socket(connection, accepted.client)
             else:
                 failed = partial(self._on_failed, accepted)
-                await shake(accepted.client, self._context(), connection, seconds=HANDSHAKE_SECONDS_MAX, failed=failed)
+                await shake(
+                    accepted.client,
+                    self._context(),
+                    connection,
+                    turns=self._logins,
+                    origin=accepted.origin,
+                    seconds=HANDSHAKE_SECONDS_MAX,
+                    failed=failed,
+                )
         except OSError as error:  # as without memory
             accepted.client.close()
             if self._sockets is not None:

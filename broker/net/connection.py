@@ -19,6 +19,7 @@ from functools import partial
 from typing import Final, Protocol, cast
 
 from broker.engine.model.report import Report
+from broker.net.login_turns import LoginTurns
 from broker.security.certificates import subject_of
 from broker.sessions.login import Peer
 from broker.sessions.protocol_detection import FIRST_BYTES
@@ -41,9 +42,19 @@ LINGER_BYTES_MAX: Final = 4 << 20
 
 
 class Origin(ABC):
-    """The owner of connections: an acceptor, or the dialer of links.  `handshake_timeout` is in ms."""
+    """The owner of connections: an acceptor, or the dialer of links.  `handshake_timeout` is in ms.
 
-    def __init__(self, report: Report, monotonic_ms: Callable[[], int], handshake_timeout: int) -> None:
+    `logins`: the turns in which peers log in; None: this broker has chosen them.
+    """
+
+    def __init__(
+        self,
+        report: Report,
+        monotonic_ms: Callable[[], int],
+        handshake_timeout: int,
+        logins: LoginTurns | None = None,
+    ) -> None:
+        self.logins = logins
         self.report = report
         self.monotonic_ms = monotonic_ms
         self.handshake_timeout = handshake_timeout
@@ -119,6 +130,7 @@ class Connection(asyncio.Protocol):
         "_tick",
         "_transport",
         "_unsent",
+        "_waiting",
         "gone",
         "peer",
         "session",
@@ -133,6 +145,7 @@ class Connection(asyncio.Protocol):
         self._sated = False  # has had its share of this tick
         self._flushing = False
         self._unsent = False
+        self._waiting = 0  # calls that wait for their turn, as the peer had not logged in
         self._closing_since = 0
         self._discarded = 0
         self._ended = False  # the peer has shut its side
@@ -213,6 +226,34 @@ class Connection(asyncio.Protocol):
         session = self.session
         if session is None:
             return
+        if session.established and not self._waiting:
+            self._receive(data)
+        else:
+            self._in_turn(partial(self._receive, data), len(data))
+
+    def _in_turn(self, call: Callable[[], None], held: int = 0) -> None:
+        """Make a call that a peer has caused which has not logged in, maybe later; `held`: the bytes in it."""
+        logins = self._origin.logins
+        if logins is None:
+            call()
+        elif logins.free and not self._waiting:
+            logins.run(call)
+        elif logins.wait(self.origin, partial(self._have_turn, call), held):
+            self._waiting += 1
+            self._apply_reading()
+        else:
+            self.abort()
+
+    def _have_turn(self, call: Callable[[], None]) -> None:
+        self._waiting -= 1
+        call()
+        if not self._waiting and not self._closing_since:
+            self._apply_reading()
+
+    def _receive(self, data: bytes) -> None:
+        session = self.session
+        if session is None or self._closing_since:
+            return
         tick = self._tick
         tick.enter()
         try:
@@ -231,13 +272,23 @@ class Connection(asyncio.Protocol):
         if self._closing_since or self.session is None:
             return False
         self._ended = True
-        self._tick.end_connection(self, self.session.receive_eof)
+        ended = partial(self._tick.end_connection, self, self.session.receive_eof)
+        if self._waiting:  # it comes after what it has sent
+            self._in_turn(ended)
+        else:
+            ended()
         return not self.peer.secure  # TLS cannot be half-closed
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed: end the session.  Thousands may be closed before anything else happens."""
         self._transport = None
         self._origin.forget(self)
+        if self._waiting:
+            self._in_turn(self._end_session)
+        else:
+            self._end_session()
+
+    def _end_session(self) -> None:
         session, self.session = self.session, None
         if session is not None:
             self._note_foreign(session)
@@ -317,7 +368,7 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        if self._paused or self._overfull or self._origin.congested:
+        if self._paused or self._overfull or self._waiting or self._origin.congested:
             transport.pause_reading()
         else:
             transport.resume_reading()
@@ -357,7 +408,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def _reading(self) -> bool:
-        return not self._paused and not self._origin.congested
+        return not (self._paused or self._waiting or self._origin.congested)
 
     # -- the end ---------------------------------------------------------------------------------------------------
 

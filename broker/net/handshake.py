@@ -1,4 +1,7 @@
-"""The TLS handshake on an accepted socket, and the alert for a peer when it fails.
+"""The TLS handshake on an accepted socket: in its turn, and with an alert for the peer when it fails.
+
+A step of a handshake costs up to some milliseconds of CPU, and thousands of peers may send what it needs at the same
+moment.  So whoever has sent something has to wait for a turn (`login_turns`), and meanwhile no more is read.
 
 OpenSSL has an alert ready for a refused peer (its certificate is missing, expired, of an unknown authority, ...), but
 an event loop closes the connection without sending it.  Here it is sent outside the loop, over the same socket, and the
@@ -13,10 +16,14 @@ import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
-from contextvars import ContextVar
-from typing import Final
+from contextvars import ContextVar, copy_context
+from functools import partial
+from typing import Any, Final
+
+from uvloop.loop import SSLProtocol  # type: ignore[attr-defined]  # that of its connections, which it does not name
 
 from broker.net.connection import Connection, Origin, Ticking
+from broker.net.login_turns import LoginTurns
 from broker.net.tasks import supervised
 
 #: Seconds for the TLS shutdown.
@@ -36,25 +43,25 @@ async def shake(
     context: ssl.SSLContext,
     connection: Callable[[], asyncio.Protocol],
     *,
+    turns: LoginTurns,
+    origin: str,
     seconds: float,
     failed: Callable[[str], None],
 ) -> None:
-    """Do the handshake: `connection` takes over the socket, or `failed` gets the reason.
+    """Do the handshake of a peer at the address `origin`: `connection` takes over the socket, or `failed` gets why not.
 
-    The peer gets it too if `context` is a `Context`.
+    If `context` is a `Context`, the peer gets the reason too, and each step has its turn.
     """
-    farewell = _Farewell(client)
-    _FAREWELL.set(farewell)
+    shaking = _Shaking(client, turns, origin)
+    _SHAKING.set(shaking)
     try:
-        await asyncio.get_running_loop().connect_accepted_socket(
-            connection, client, ssl=context, ssl_handshake_timeout=seconds, ssl_shutdown_timeout=SHUTDOWN_SECONDS
-        )
+        await shaking.run(connection(), context, seconds)
     except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError
         found = reason(error)
         failed(f"the client does not use TLS: {found}" if found in _PLAIN_TEXT else found)
-        await farewell.linger()
+        await shaking.linger()
     finally:
-        farewell.close()
+        shaking.close()
 
 
 def reason(error: Exception) -> str:
@@ -70,12 +77,67 @@ def name_and_origin(address: object) -> tuple[str, str]:
     return (f"{address[0]}:{address[1]}", str(address[0])) if isinstance(address, tuple) else ("local", "")
 
 
-class _Farewell:
-    """Sends the alert of a failed handshake on a socket that the event loop closes."""
+class _Shaking:
+    """A handshake that goes on: it waits for its turns, and sends the alert on a socket that the event loop closes."""
 
-    def __init__(self, client: socket.socket) -> None:
+    def __init__(self, client: socket.socket, turns: LoginTurns, origin: str) -> None:
         self._client = client
         self._own: socket.socket | None = None
+        self._turns = turns
+        self._origin = origin
+        self._protocol: Any = None
+        self._transport: asyncio.Transport | None = None  # below TLS
+        self._early = False  # something was read before the loop said what the transport is
+        self._has_turn = False
+
+    async def run(self, connection: asyncio.Protocol, context: ssl.SSLContext, seconds: float) -> None:
+        """Do the handshake, as `connect_accepted_socket` does with TLS.  Raises OSError, TimeoutError."""
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+        self._protocol = protocol = SSLProtocol(
+            loop,
+            connection,
+            context,
+            done,
+            server_side=True,
+            ssl_handshake_timeout=seconds,
+            ssl_shutdown_timeout=SHUTDOWN_SECONDS,
+        )
+        transport = protocol._get_app_transport(copy_context())  # noqa: SLF001  # as the loop does
+        try:
+            self._transport, _ = await loop.connect_accepted_socket(lambda: protocol, self._client)
+            if self._early and not self._transport.is_closing():
+                self._wait(self._transport)
+            await done
+        except BaseException:
+            transport.close()
+            raise
+
+    def step(self, step: Callable[[], None]) -> None:
+        """Do what OpenSSL can do with the input that it has, if it is this peer's turn.  Raises SSLWantReadError."""
+        if self._has_turn:
+            step()
+            return
+        if self._turns.free:
+            self._turns.run(step)
+            return
+        if self._transport is None:
+            self._early = True
+        else:
+            self._wait(self._transport)
+        raise ssl.SSLWantReadError
+
+    def _wait(self, transport: asyncio.Transport) -> None:
+        transport.pause_reading()
+        self._turns.wait(self._origin, partial(self._have_turn, transport))
+
+    def _have_turn(self, transport: asyncio.Transport) -> None:
+        if transport.is_closing() or self._protocol is None:  # it took too long, or lost its place
+            return
+        transport.resume_reading()
+        self._has_turn = True
+        self._protocol.buffer_updated(0)  # as if something had been read
+        self._has_turn = False
 
     def say(self, alert: bytes) -> None:
         """Send the alert, and shut down our side."""
@@ -95,35 +157,41 @@ class _Farewell:
                     left -= len(data)
 
     def close(self) -> None:
-        """Close the duplicated socket, if any."""
+        """Close the duplicated socket, if any, and let go of the connection, which keeps this in its context."""
+        self._protocol = self._transport = None
         if self._own is not None:
             self._own.close()
 
 
-#: The farewell of the handshake in the current task or callback.
-_FAREWELL: Final[ContextVar[_Farewell]] = ContextVar("farewell")
+#: The handshake of the current task or callback.
+_SHAKING: Final[ContextVar[_Shaking]] = ContextVar("shaking")
 
 
 class _Object(ssl.SSLObject):
-    """One connection's TLS; `farewell` is set during the handshake."""
+    """One connection's TLS; `shaking` is set during the handshake."""
 
+    incoming: ssl.MemoryBIO
     outgoing: ssl.MemoryBIO
-    farewell: _Farewell | None
+    shaking: _Shaking | None
 
     def do_handshake(self) -> None:
+        shaking = self.shaking
         try:
-            super().do_handshake()
+            if shaking is None or not self.incoming.pending:
+                super().do_handshake()
+            else:
+                shaking.step(super().do_handshake)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise
         except ssl.SSLError:
-            if self.farewell is not None and self.outgoing.pending:
-                self.farewell.say(self.outgoing.read())
+            if shaking is not None and self.outgoing.pending:
+                shaking.say(self.outgoing.read())
             raise
-        self.farewell = None
+        self.shaking = None
 
 
 class Context(ssl.SSLContext):
-    """A context whose peers get an alert when a handshake fails."""
+    """A context whose peers wait for their turns, and get an alert when a handshake fails."""
 
     sslobject_class = _Object
 
@@ -137,7 +205,7 @@ class Context(ssl.SSLContext):
     ) -> ssl.SSLObject:
         made = super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
         assert isinstance(made, _Object), "sslobject_class makes these"
-        made.outgoing, made.farewell = outgoing, _FAREWELL.get(None)
+        made.incoming, made.outgoing, made.shaking = incoming, outgoing, _SHAKING.get(None)
         return made
 
 
@@ -152,6 +220,7 @@ class Handshake:
         self,
         origin: Origin,
         tick: Ticking,
+        turns: LoginTurns,
         client: socket.socket,
         address: object,
         *,
@@ -163,6 +232,7 @@ class Handshake:
         self.remote, self.origin = name_and_origin(address)
         self._owner = origin
         self._tick = tick
+        self._turns = turns
         self._socket = client
         self._over = over
         self._failed = failed
@@ -198,6 +268,8 @@ class Handshake:
                 self._socket,
                 context,
                 lambda: SecuredConnection(self, origin, self._tick, started_at),
+                turns=self._turns,
+                origin=self.origin,
                 seconds=max(origin.handshake_timeout, 1) / 1000,
                 failed=self._note_failure,
             )

@@ -17,6 +17,7 @@ from broker.net.acceptor import ListeningSockets
 from broker.net.admission import ConnectionSlots, Slot
 from broker.net.connection import Connection, Origin, Ticking
 from broker.net.handshake import Handshake, name_and_origin
+from broker.net.login_turns import LoginTurns
 from broker.net.tasks import supervised
 from broker.security.throttle import block
 from broker.sessions import protocol_detection
@@ -46,7 +47,8 @@ MakeSession = Callable[[Transport, int, Peer], Session]
 class Listener(Origin):
     """One acceptor of a binary protocol.
 
-    `connections_max`: its connections at once, -1: any number; `total`: the places of all acceptors together.
+    `connections_max`: its connections at once, -1: any number; `total`: the places of all acceptors together; `logins`:
+    the turns of all their logins.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Listener(Origin):
         monotonic_ms: Callable[[], int],
         connections_max: int,
         total: ConnectionSlots,
+        logins: LoginTurns,
         handshake_timeout: int,
         origins: dict[str, int] | None = None,
         origin_max: int = -1,
@@ -66,7 +69,8 @@ class Listener(Origin):
         left: Callable[[Peer], None] = lambda _: None,
         served: Collection[str] = (),
     ) -> None:
-        super().__init__(report, monotonic_ms, handshake_timeout)
+        super().__init__(report, monotonic_ms, handshake_timeout, logins)
+        self._turns = logins
         self.name = name
         self.tick = tick
         self.accepted = 0
@@ -100,7 +104,9 @@ class Listener(Origin):
             held = Connection(self, self.tick)
             held.peer = Peer(*name_and_origin(address))
         else:
-            held = Handshake(self, self.tick, client, address, over=self._release, failed=self._handshake_failed)
+            held = Handshake(
+                self, self.tick, self._turns, client, address, over=self._release, failed=self._handshake_failed
+            )
         if not self._acquire(held):
             client.close()
         elif isinstance(held, Handshake):

@@ -11,6 +11,7 @@ import pytest
 from broker.net.admission import ConnectionSlots
 from broker.net.connection import Connection
 from broker.net.listener import FORGOTTEN_TOGETHER, Listener
+from broker.net.login_turns import LoginTurns
 from broker.sessions.login import Peer
 from broker.sessions.session import Session
 from broker.sessions.tick import Transport
@@ -69,6 +70,7 @@ class World:
             monotonic_ms=lambda: 0,
             connections_max=CONNECTIONS if origin_max < 0 else -1,
             total=ConnectionSlots(2 * CONNECTIONS),
+            logins=LoginTurns(lambda: 0),
             handshake_timeout=0,
             origin_max=origin_max,
         )
