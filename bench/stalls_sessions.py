@@ -205,6 +205,69 @@ def taken_over(messages: int) -> Longest:
     return meter.longest()
 
 
+def _with_filters(messages: int) -> tuple[SessionMeter, MqttClient]:
+    """A client with 1,000 subscriptions in a lasting session."""
+    meter = SessionMeter(messages)
+    client = meter.login("c", expiry=FOR_EVER)
+    meter.subscribe(client, [f"filters/{number}/+" for number in range(FILTERS)], 1)
+    return meter, client
+
+
+def leaving(messages: int) -> Longest:
+    """A client with 1,000 subscriptions leaves; its session stays."""
+    meter, client = _with_filters(messages)
+    meter.begin()
+    client.drop()
+    return meter.longest()
+
+
+def returning(messages: int) -> Longest:
+    """A client with 1,000 subscriptions returns to its session."""
+    meter, client = _with_filters(messages)
+    client.drop()
+    meter.begin()
+    assert meter.login("c", clean=False, expiry=FOR_EVER).present
+    return meter.longest()
+
+
+def replaced(messages: int) -> Longest:
+    """A client with 1,000 subscriptions connects again while it is connected."""
+    meter, _ = _with_filters(messages)
+    meter.begin()
+    assert meter.login("c", clean=False, expiry=FOR_EVER).present
+    return meter.longest()
+
+
+def begun_anew(messages: int) -> Longest:
+    """A client with 1,000 subscriptions connects again, with a clean start."""
+    meter, _ = _with_filters(messages)
+    meter.begin()
+    assert not meter.login("c", clean=True, expiry=FOR_EVER).present
+    return meter.longest()
+
+
+def stomp_leaving(messages: int) -> Longest:
+    """A STOMP client with 1,000 subscriptions on wildcard topics leaves."""
+    meter = SessionMeter(messages)
+    client = meter.broker.connect(login=USER, passcode=USER)
+    for number in range(FILTERS):
+        client.subscribe(f"/topic/filters.{number}.*", str(number))
+    meter.begin()
+    meter.ask("end", client.abort)
+    return meter.longest()
+
+
+def amqp_leaving(messages: int) -> Longest:
+    """An AMQP client with 1,000 links from wildcard topics leaves."""
+    meter = SessionMeter(messages)
+    client = AmqpSim(meter.broker, login=(USER, USER))
+    for number in range(FILTERS):
+        client.receiver(f"topic://filters.{number}.*", name=f"r{number}")
+    meter.begin()
+    meter.ask("end", client.abort)
+    return meter.longest()
+
+
 def permissions(messages: int) -> Longest:
     """SUBSCRIBE of 1,000 topic filters, under permissions with patterns, each of which is decided by the last."""
     rights = dict.fromkeys(_ALL_RIGHTS, ("amq",))
@@ -287,6 +350,12 @@ SESSION_CASES: Final[dict[str, Callable[[int], Longest]]] = {
         retained_expired,
         sessions_expired,
         taken_over,
+        leaving,
+        returning,
+        replaced,
+        begun_anew,
+        stomp_leaving,
+        amqp_leaving,
         permissions,
         fan_out,
         refused,

@@ -106,6 +106,13 @@ class ReadSteps(Generic[Item]):
         self.pending = True
         self._session.reading.stop(self)
 
+    def until(self, begin: Callable[[], None]) -> None:
+        """Call `begin`, and handle nothing more until `resume`, which it may call at once."""
+        self.pending = True
+        begin()
+        if self.pending:
+            self._session.reading.stop(self)
+
     def _through(self, work: LongWork) -> LongWork:
         for cost in work:
             yield cost

@@ -274,8 +274,9 @@ class Bridge:
                 self.subscribe(session, each)
             except EngineError as error:  # it is reported when the route starts
                 each.route.error = str(error)
-        session.subscriptions.leave_all(Ending.DISCONNECTED)
-        self._sessions.note(session)
+        for _ in session.subscriptions.leave_all(Ending.DISCONNECTED):
+            pass
+        self._sessions.note_all(session)
         return session
 
     def subscribe(self, session: ClientSession, route: BridgeRoute) -> None:

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Final, NoReturn
 
 from broker.engine import Consumer, DeadLetterReason, LinkTarget
-from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Message
 from broker.sessions.convert import ConversionError
 from broker.sessions.links.bridge import Bridge, BridgeRenderer
@@ -23,6 +22,7 @@ from broker.sessions.links.bridge_routes import BridgeRoutes
 from broker.sessions.links.links import Links
 from broker.sessions.links.model import is_same_reason
 from broker.sessions.login import Peer
+from broker.sessions.mqtt.client_session import Arrival, ClientSession
 from broker.sessions.mqtt.endpoint import SHARED, Handlers, MqttEndpoint
 from broker.sessions.mqtt.port import Publishing
 from broker.sessions.mqtt.terms import KEEP_ALIVE_MAX, reason_words
@@ -116,6 +116,7 @@ class MqttLinkSession(MqttEndpoint):
         self._links = links
         self._why = ""  # why the connection ends
         self._answered = False  # CONNACK was received
+        self._connack: Connack | None = None
         self._routes: BridgeRoutes | None = None  # after CONNACK
         self._late: list[Packet] = []  # messages received while it is paused
         self._keep_alive = 0  # in ms
@@ -170,19 +171,19 @@ class MqttLinkSession(MqttEndpoint):
             self._keep_for(keep_alive)
         qos_max, retains = properties.get(MAXIMUM_QOS), properties.get(RETAIN_AVAILABLE) != 0
         self.renderer = BridgeRenderer(bridge, version, qos_max=2 if qos_max is None else qos_max, retains=retains)
-        sessions = self._common.sessions
-        try:
-            self.session, _ = sessions.connect(self, bridge.client(), None, self._common.options, clean=False)
-        except EngineError as error:
-            self._give_up(f"this broker: {error}")
-            return
-        most = properties.get(RECEIVE_MAXIMUM) or RECEIVE_MAXIMUM_DEFAULT
+        self._connack = connack
+        self.arrive(Arrival(bridge.client(), self.transport), lambda error: self._give_up(f"this broker: {error}"))
+
+    def connected(self, session: ClientSession, *, present: bool) -> None:
+        bridge, connack = self._bridge, self._connack
+        assert connack is not None, "it has come"
+        most = connack.properties.get(RECEIVE_MAXIMUM) or RECEIVE_MAXIMUM_DEFAULT
         self._routes = routes = BridgeRoutes(
-            bridge, self.session, self, present=connack.session_present, receive_maximum=most
+            bridge, session, self, present=connack.session_present, receive_maximum=most
         )
         self.receiver = routes.receiver
         # Our Receive Maximum is not enforced: Mosquitto 2.0 resends all that was in flight under an earlier higher one.
-        self.session.incoming.connected()
+        session.incoming.connected()
         if self._link.pausing:  # packets after CONNACK may have been read already
             routes.pause()
         ticket = self.engine.ticks.confirmation(self)

@@ -10,6 +10,22 @@ journalled (`broker.engine.client_sessions.sessions`).  One of interval 0 is sto
 is published even if the broker crashes.  After a restart every session counts as disconnected at that moment: its
 expiry and its will's delay begin then.
 
+A client may have a thousand subscriptions: to leave, to return and to end are done in steps.  What is asked of a
+session meanwhile waits for its turn (`MqttSessions.in_turn`).  For each stage (`Stage`), what happens meanwhile, and then:
+
+                      RETURNING                  LEAVING                    ENDING
+    CONNECT           is connected, taken over   waits, then returns        waits, then begins anew
+    connection lost   LEAVING, or ENDING         -                          -
+    message           to its queue; sent once    to its queue, if it has    to its queue, and deleted with it
+                      CONNACK is                 one still
+    queue deleted     made again, if its turn    the subscription waits     is one less to delete
+                      is still to come; else     for the client's return
+                      the client's next return
+    permission lost   the subscription is idle   the subscription waits     -
+    time              nothing expires            the expiry interval and    -
+                                                 the will's delay pass
+    restart           AWAY since the restart     AWAY since the restart     ends as it starts, without the will
+
 While a client is disconnected its consumers stay attached and paused: messages in flight stay in flight and do not
 count as failed deliveries.  Its queues then accept durable messages only: QoS 0 is not stored for absent clients, and a
 subscription of QoS 0 has no queue until its client is back.
@@ -17,12 +33,13 @@ subscription of QoS 0 has no queue until its client is back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import partial
-from typing import cast
+from typing import Final, cast
 
-from broker.engine import Client, Definition, Ending, Engine, StoredSession
+from broker.engine import Client, Definition, Ending, Engine, LongWork, StoredSession
 from broker.engine.model.access import Identity, unrestricted
 from broker.engine.model.errors import AlreadyInUse, EngineError, RetainedFull
 from broker.sessions.mqtt import will as wills
@@ -41,6 +58,51 @@ from protocols.mqtt.inflight import Incoming
 from protocols.mqtt.packets import Ack, Will
 from protocols.mqtt.runs import Shared
 from protocols.mqtt.topics import AddressSyntax
+
+#: What it costs to store a subscription, in microseconds (`broker.engine.queues.steps`).
+NOTE_COST: Final = 10
+
+#: A session with more subscriptions does not end in one step: it is noted first that it ends.
+ENDS_TOGETHER: Final = 32
+
+
+class Stage(Enum):
+    """What a session is doing."""
+
+    AWAY = "its client is not connected"
+    RETURNING = "its client is connecting"
+    CONNECTED = "its client is connected"
+    LEAVING = "its connection has ended"
+    ENDING = "it is being deleted"
+    ENDED = "it is no more"
+
+
+class Event(Enum):
+    """What happens to a session."""
+
+    CONNECTS = "its client connects"
+    RETURNED = "all subscriptions have returned"
+    DISCONNECTS = "its connection ends"
+    LEFT = "all subscriptions have left"
+    ENDS = "it expires, or is not to outlive the connection, or its client makes a clean start"
+    GONE = "all subscriptions are deleted"
+
+
+#: The stage after an event; what is not here does not happen.
+STAGES: Final = {
+    (Stage.AWAY, Event.CONNECTS): Stage.RETURNING,
+    (Stage.AWAY, Event.ENDS): Stage.ENDING,
+    (Stage.RETURNING, Event.RETURNED): Stage.CONNECTED,
+    (Stage.RETURNING, Event.DISCONNECTS): Stage.LEAVING,
+    (Stage.RETURNING, Event.ENDS): Stage.ENDING,
+    (Stage.CONNECTED, Event.DISCONNECTS): Stage.LEAVING,
+    (Stage.CONNECTED, Event.ENDS): Stage.ENDING,
+    (Stage.LEAVING, Event.LEFT): Stage.AWAY,
+    (Stage.ENDING, Event.GONE): Stage.ENDED,
+}
+
+#: Stages that end by themselves.
+_PASSING: Final = (Stage.LEAVING, Stage.ENDING)
 
 
 @dataclass(slots=True, eq=False)
@@ -80,7 +142,11 @@ class ClientSession:
     owner: Port | None = None
     will: Will | None = None
     other: OtherEnd | None = None
-    ended: bool = False
+    stage: Stage = Stage.AWAY
+
+    def move(self, event: Event) -> None:
+        """Go on to the next stage."""
+        self.stage = STAGES[self.stage, event]
 
     @property
     def idle(self) -> bool:
@@ -127,39 +193,56 @@ class MqttSessions:
 
     # -- connections -----------------------------------------------------------------------------------------------
 
-    def working(self, client_id: str) -> Port | None:
-        """Return the connection of a client if packets of it are still to be handled, before another one takes over."""
-        session = self._sessions.get(client_id)
-        former = None if session is None else session.owner
-        return former if former is not None and former.works else None
+    def in_turn(self, client_id: str, work: LongWork, transport: object) -> None:
+        """Do something with a client's session, behind what is under way with it; `transport`: for this connection."""
+        self.engine.ticks.begin_work(("session", client_id), work, transport)
 
-    def connect(
-        self, owner: Port, client: Client, will: Will | None, options: MqttOptions, *, clean: bool
-    ) -> tuple[ClientSession, bool]:
-        """Return the session of a client that connects, and whether it existed; `clean`: end that and begin a new one.
+    def make_way(self, arrival: Arrival, options: MqttOptions, again: Callable[[], None]) -> bool:
+        """Whether a client that connects can have its session, or a new one, now.  Call it in turn.
 
-        Ends the session's former connection, if it has one [MQTT-3.1.4-3].  Raises Denied for the session of another
-        user, AlreadyInUse for one whose connection may not be ended, DiskFull, TooMany.
+        If not, what is in the way begins to end: the session's former connection [MQTT-3.1.4-3], behind what that has
+        sent; or the session itself, at a clean start.  `again` is called behind that, or takes another turn.
 
-        If there are too many, the oldest session that holds nothing ends, while its client is away.  Else a user who
-        may do nothing could use them all up, for ever.
+        Raises Denied for the session of another user, AlreadyInUse for one whose connection may not be ended.
         """
-        session = self._sessions.get(client.id)
-        if session is not None:
-            session.client.admit(client, self.engine.report)
-        if session is not None and session.owner is not None:
+        session = self._sessions.get(arrival.client.id)
+        if session is None:
+            return True
+        if session.stage in _PASSING:
+            again()
+            return False
+        former, admitted = session.owner, (session, session.client.access.user)
+        if former is not None and former.works:
+            self.engine.ticks.begin_work(former, _called(again), arrival.transport)
+            return False
+        if arrival.admitted != admitted:
+            session.client.admit(arrival.client, self.engine.report)
+            arrival.admitted = admitted
+        if former is not None:
             if not options.link_stealing:
                 raise AlreadyInUse("another connection has this client identifier, and it may not be taken over")
-            former = session.owner
             try:
                 former.taken_over()
             except BaseException as error:  # both connections end: a session must not have two
                 self.engine.ticks.blame(former.transport, error)
                 raise
-            session = self._sessions.get(client.id)  # it may have ended with its connection
-        if session is not None and clean:
+        elif arrival.clean:
             self.end(session)
-            session = None
+        else:
+            return True
+        again()
+        return False
+
+    def connect(self, owner: Port, arrival: Arrival, options: MqttOptions) -> tuple[ClientSession, bool]:
+        """Return the session of a client that connects, and whether it existed.  Its subscriptions return next.
+
+        Nothing is in its way.  Raises DiskFull, TooMany.
+
+        If there are too many, the oldest session that holds nothing ends, while its client is away.  Else a user who
+        may do nothing could use them all up, for ever.
+        """
+        client = arrival.client
+        session = self._sessions.get(client.id)
         if session is None and len(self) >= options.sessions_max:
             if not self._idle:
                 raise TooMany(f"there are {len(self)} sessions: the limit is reached")
@@ -172,17 +255,27 @@ class MqttSessions:
                 session.subscriptions.hand_over(client.access.user)
             session.client.renew(client)
         self.engine.session_expiry.stop(client)  # this cancels the delayed will, too [MQTT-3.1.3-9]
-        session.owner, session.will = owner, will
+        session.will = arrival.will
         self._idle.pop(session, None)
         try:
             self.note(session)
-            session.subscriptions.return_all()
         except EngineError:
-            session.owner, session.client.disconnected = None, self.engine.now
+            session.client.disconnected = self.engine.now
             if not present:
                 del self._sessions[client.id]
             raise
+        session.owner = owner
+        session.move(Event.CONNECTS)
         return session, present
+
+    def returning(self, session: ClientSession) -> LongWork:
+        """Let the subscriptions of a session return whose client has connected.  Ends early if the connection does."""
+        for work in (session.subscriptions.return_all(), self._note_parts(session)):
+            for cost in work:
+                yield cost
+                if session.stage is not Stage.RETURNING:
+                    return
+        session.move(Event.RETURNED)
 
     def _begin(self, client: Client) -> ClientSession:
         in_flight = InFlight(self.engine)
@@ -219,17 +312,43 @@ class MqttSessions:
     # -- what is stored --------------------------------------------------------------------------------------------
 
     def note(self, session: ClientSession) -> None:
-        """Store a session as it is now, if it is to be stored.  Raises DiskFull for a new one."""
+        """Store a session as it is now, apart from its subscriptions, if it is to be stored.
+
+        Raises DiskFull for a new one.
+        """
         stored, sessions = session.stored, self.engine.sessions
         if stored is not None or session.client.lasting or session.will is not None:
-            definition, subscriptions = session.definition(), session.subscriptions
+            definition = session.definition()
             if stored is None:
                 session.stored = stored = sessions.open(session.client.id, definition)
                 sessions.resume(stored, session.in_flight.current)
-            parts = subscriptions.to_json() if session.client.lasting or subscriptions.durable else {}
-            sessions.update(stored, {**dict.fromkeys(stored.parts), **parts}, definition)
-            subscriptions.changed.clear()
+            sessions.update(stored, {}, definition)
         session.in_flight.stored = session.stored if session.client.lasting else None
+
+    def _note_parts(self, session: ClientSession) -> LongWork:
+        """Store the subscriptions of a session, if it is stored, and they are to be, too."""
+        stored, sessions, subscriptions = session.stored, self.engine.sessions, session.subscriptions
+        if stored is None:
+            return
+        gone = dict.fromkeys(stored.parts)
+        if session.client.lasting or subscriptions.durable:
+            for key, part in subscriptions.stored_forms():
+                gone.pop(key, None)
+                sessions.put(stored, key, part)
+                yield NOTE_COST
+        for key in gone:
+            sessions.remove(stored, key)
+            yield NOTE_COST
+        subscriptions.changed.clear()
+
+    def note_all(self, session: ClientSession) -> None:
+        """Store a session and its subscriptions as they are now, at once.
+
+        The definition comes last: earlier versions have stored the subscriptions in it.
+        """
+        for _ in self._note_parts(session):
+            pass
+        self.note(session)
 
     def note_changed(self, session: ClientSession) -> None:
         """Store the changed subscriptions of a session, if it is stored."""
@@ -239,23 +358,33 @@ class MqttSessions:
         if session.client.lasting:
             self.engine.sessions.update(session.stored, subscriptions.changes())
         else:
-            self.note(session)
+            self.note_all(session)
 
     def disconnect(self, session: ClientSession, ending: Ending, *, publish_will: bool) -> None:
         """Note that a session's connection has ended; `publish_will`: without a DISCONNECT of reason code 0."""
-        session.owner = None
+        assert session.owner is not None, "it was connected"
+        transport, session.owner = session.owner.transport, None
         session.client.disconnected = self.engine.now
         session.deliveries.disconnect()
         if not publish_will:
             session.will = None
         if not session.client.lasting:
-            self.end(session)
+            self.end(session, transport)
             return
-        session.subscriptions.leave_all(ending)
-        if wills.delay_of(session.will) == 0:
-            self._publish_will(session)
-        self.note(session)
-        self._await_return(session)
+        session.move(Event.DISCONNECTS)
+        self.in_turn(session.client.id, self._leaving(session, ending), transport)
+
+    def _leaving(self, session: ClientSession, ending: Ending) -> LongWork:
+        """Let the subscriptions of a session leave, then publish its will."""
+        try:
+            yield from session.subscriptions.leave_all(ending)
+            yield from self._note_parts(session)
+            if wills.delay_of(session.will) == 0:
+                self._publish_will(session)
+            self.note(session)
+        finally:
+            session.move(Event.LEFT)
+            self._await_return(session)
 
     def _await_return(self, session: ClientSession) -> None:
         if session.idle:
@@ -285,21 +414,40 @@ class MqttSessions:
         except EngineError as error:
             self.engine.report("mqtt.will_refused", client=session.client.id, topic=will.topic, error=str(error))
 
-    def end(self, session: ClientSession) -> None:
+    def end(self, session: ClientSession, transport: object = None) -> None:
         """End a session: publish its will if it has one, and delete its subscriptions and messages."""
         assert session.owner is None, "a session in use does not end"
-        if session.ended:
-            return
-        session.ended = True
+        session.move(Event.ENDS)
         self._idle.pop(session, None)
         self.engine.session_expiry.stop(session.client)
-        self._publish_will(session)
+        self.in_turn(session.client.id, self._ending(session), transport)
+
+    def _ending(self, session: ClientSession) -> LongWork:
+        try:
+            self._publish_will(session)
+            yield from self._delete(session)
+        finally:
+            del self._sessions[session.client.id]
+            session.move(Event.GONE)
+
+    def _delete(self, session: ClientSession) -> LongWork:
+        """Delete what a session has; if that is much, note first that it ends, without a will, after a restart."""
+        stored, sessions, subscriptions = session.stored, self.engine.sessions, session.subscriptions
+        together = len(subscriptions) + len(subscriptions.finishing) <= ENDS_TOGETHER
+        if stored is not None and not together:
+            session.client.expiry = 0
+            sessions.change(stored, session.definition())
         session.in_flight.stored = None  # its packet identifiers end with its record
-        session.subscriptions.drop_all()
-        if session.stored is not None:
-            self.engine.sessions.drop(session.stored)
-            session.stored = None
-        del self._sessions[session.client.id]
+        for cost in subscriptions.drop_all():
+            if not together:
+                yield cost
+        if stored is None:
+            return
+        for key in [] if together else list(stored.parts):
+            sessions.remove(stored, key)
+            yield NOTE_COST
+        sessions.drop(stored)
+        session.stored = None
 
     # -- after a restart -------------------------------------------------------------------------------------------
 
@@ -312,7 +460,7 @@ class MqttSessions:
             self.engine.sessions.resume(session.stored, session.in_flight.current)
         for session in restored:
             if session.client.lasting:
-                self.note(session)
+                self.note_all(session)
                 self._await_return(session)
             else:
                 self.end(session)
@@ -340,6 +488,20 @@ class MqttSessions:
 
 
 @dataclass(slots=True, eq=False)
+class Arrival:
+    """A client that connects, through a `transport`; `clean`: it wants a new session.
+
+    `admitted`: the session that it may have, and the user whose that was, once it has been asked for.
+    """
+
+    client: Client
+    transport: object
+    will: Will | None = None
+    clean: bool = False
+    admitted: tuple[ClientSession, str] | None = None
+
+
+@dataclass(slots=True, eq=False)
 class Common:
     """Shared by all connections of an acceptor, or of a link."""
 
@@ -359,6 +521,11 @@ def _subscriptions(stored: StoredSession) -> list[Definition]:
         found[key_of(each)] = each
     found.update({key: part for key, (_, part) in stored.parts.items()})
     return sorted(found.values(), key=lambda each: bool(each.get("leaving")))
+
+
+def _called(call: Callable[[], None]) -> LongWork:
+    yield from ()
+    call()
 
 
 class _NeverBlocked:

@@ -125,8 +125,8 @@ class Deliveries:
 
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
         subscription, sender, parked = self._subscriptions.get(consumer), self.sender, self._credit.parked
-        if subscription is None:
-            self._engine.consumers.withdraw(consumer, messages)  # unsubscribed while these waited for the journal
+        if subscription is None or (sender is None and not _parks(subscription)):
+            self._engine.consumers.withdraw(consumer, messages)  # these waited for the journal, and come too late
             return
         if consumer.counted:
             self._credit.used(consumer)
@@ -226,3 +226,9 @@ class Deliveries:
                 self._engine.subscriptions.revoked(subscription)
             if self.sender is not None:
                 self.sender.port.dismiss(reason)
+
+
+def _parks(subscription: Subscription) -> bool:
+    """Whether messages for a client that is away wait for it, instead of on their queue."""
+    outcomes = IN_FLIGHT_OUTCOMES[subscription.kind, Ending.DISCONNECTED]
+    return subscription.reliable and outcomes.parked is Outcome.STAYS

@@ -16,10 +16,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 from broker.engine import Ending, LongWork, Unreadable
+from broker.engine.model.errors import EngineError
 from broker.sessions.confirmations import Confirmations
 from broker.sessions.convert import ConversionError
 from broker.sessions.login import Peer
-from broker.sessions.mqtt.client_session import ClientSession, Common
+from broker.sessions.mqtt.client_session import Arrival, ClientSession, Common
 from broker.sessions.mqtt.connect import no_room, use_another_server
 from broker.sessions.mqtt.large import LargePayload
 from broker.sessions.mqtt.port import Port, Publishing
@@ -171,6 +172,40 @@ class MqttEndpoint(Port):
     def work(self, work: LongWork) -> None:
         """Handle a packet in steps: in this tick, and in later ones if it is long.  Those behind it wait."""
         self._steps.work(self._noted(work))
+
+    def arrive(self, arrival: Arrival, failed: Callable[[EngineError], None]) -> None:
+        """Connect a client to its session in steps: in this tick, and in later ones.  Nothing else is handled before.
+
+        Then `connected` is called, or `failed`, or neither if the connection has ended.
+        """
+        self._steps.until(lambda: self._take_turn(arrival, failed))
+
+    def _take_turn(self, arrival: Arrival, failed: Callable[[EngineError], None]) -> None:
+        work = self._arriving(arrival, failed)
+        self._common.sessions.in_turn(arrival.client.id, work, self.transport)
+
+    def _arriving(self, arrival: Arrival, failed: Callable[[EngineError], None]) -> LongWork:
+        sessions, options = self._common.sessions, self._common.options
+        if self.lost:
+            return
+        try:
+            if not sessions.make_way(arrival, options, lambda: self._take_turn(arrival, failed)):
+                return
+            self.session, present = sessions.connect(self, arrival, options)
+        except EngineError as error:
+            failed(error)
+            self.touch()
+            return
+        yield from sessions.returning(self.session)
+        if not self.lost:
+            self._steps.pending = False
+            self.connected(self.session, present=present)
+            self._steps.resume()
+            self.touch()
+
+    @abstractmethod
+    def connected(self, session: ClientSession, *, present: bool) -> None:
+        """Continue: the client is connected to its session, which was `present`, or is new."""
 
     def _noted(self, work: LongWork) -> LongWork:
         """Store what a packet changes as it does so."""

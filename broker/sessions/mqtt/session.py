@@ -12,7 +12,7 @@ from broker.engine.model.names import LINK_SESSIONS
 from broker.sessions.login import Gate, Peer
 from broker.sessions.mqtt import connect as mqtt_connect
 from broker.sessions.mqtt import sys as mqtt_sys
-from broker.sessions.mqtt.client_session import ClientSession, Common
+from broker.sessions.mqtt.client_session import Arrival, ClientSession, Common
 from broker.sessions.mqtt.endpoint import SHARED, Handlers, MqttEndpoint
 from broker.sessions.mqtt.mount import MountPoint
 from broker.sessions.mqtt.port import Publishing
@@ -41,14 +41,11 @@ from protocols.mqtt.state import State
 #: Why a connection is not read: its CONNACK waits for the journal.
 _GREETING: Final = "greeting"
 
-#: Why a connection is not read: its client's former connection has packets that come first.
-_TURN: Final = "turn"
-
 
 class MqttSession(MqttEndpoint):
     """The broker's side of one client's connection."""
 
-    __slots__ = ("_connect", "_greeting", "_login", "_mount", "_options")
+    __slots__ = ("_answer", "_connect", "_greeting", "_login", "_mount", "_options")
 
     def __init__(
         self,
@@ -66,6 +63,7 @@ class MqttSession(MqttEndpoint):
         login = mqtt_connect.Login(self, gate, peer, self._known, self.fail_with)
         self._login: mqtt_connect.Login | None = login
         self._connect: Connect | None = None
+        self._answer: tuple[str, bytes | None] = "", None  # the assigned client identifier, and data, for CONNACK
         self._greeting: tuple[int, Connack] | None = None  # the tick that must be durable first
 
     @property
@@ -144,16 +142,9 @@ class MqttSession(MqttEndpoint):
             self.receiver.give_access(session.client.access)
         session.subscriptions.recheck()
 
-    def _admit_in_turn(self, identity: Identity, data: bytes | None) -> LongWork:
-        """Admit a client behind the packets of its former connection, a DISCONNECT perhaps: they came before."""
-        yield from ()
-        self.reading.go(_TURN)
-        if not self.lost:
-            self._known(identity, data)
-
     def _admit(self, connect: Connect, identity: Identity, data: bytes | None) -> None:
         """Admit a client that has logged in: connect it to its session.  Raises MqttError."""
-        options, sessions = self._options, self._common.sessions
+        options = self._options
         mqtt_connect.check(connect, options)
         assigned = "" if connect.client_id else f"{self.engine.random.getrandbits(128):032x}"
         client_id, will, mount = connect.client_id or assigned, connect.will, self._mount
@@ -165,32 +156,29 @@ class MqttSession(MqttEndpoint):
         if client_id.startswith(options.mounted):
             sentence = "client identifiers that begin so are those of another acceptor's mount point"
             raise MqttError(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, sentence)
-        former = sessions.working(client_id)
-        if former is not None:
-            self.reading.stop(_TURN)
-            self.engine.ticks.begin_work(former, self._admit_in_turn(identity, data), self.transport)
-            return
-        expiry = mqtt_connect.session_expiry(connect, options)
         client = Client(
             client_id,
             self.engine.security.access(identity, client_id),
             self.remote,
-            expiry=expiry,
+            expiry=mqtt_connect.session_expiry(connect, options),
             queued_max=options.queued_max,
             drop_oldest=options.drop_oldest,
             filtered=options.filtered,
         )
-        try:
-            session, present = sessions.connect(self, client, will, options, clean=connect.clean_start)
-        except (Denied, AlreadyInUse) as taken:
-            raise MqttError(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, str(taken)) from taken
-        except EngineError as error:
-            raise MqttError(refusal(error), str(error)) from error
-        self.session = session
-        session.subscriptions.recheck()
+        self._answer = assigned, data
+        self.arrive(Arrival(client, self.transport, will, connect.clean_start), self._refuse)
+
+    def _refuse(self, error: EngineError) -> None:
+        taken = isinstance(error, Denied | AlreadyInUse)
+        self.fail_with(MqttError(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID if taken else refusal(error), str(error)))
+
+    def connected(self, session: ClientSession, *, present: bool) -> None:
+        connect, options = self._connect, self._options
+        assert connect is not None, "it is not answered yet"
         self.renderer = self._common.heads.renderer(connect.version)
         self.receive_timeout = mqtt_connect.keep_alive(connect, options) * mqtt_connect.KEEP_ALIVE_MS
         session.incoming.connected(mqtt_connect.own_receive_maximum(connect, options))
+        (assigned, data), expiry = self._answer, session.client.expiry
         connack = mqtt_connect.greeting(connect, options, present=present, assigned=assigned, expiry=expiry, data=data)
         ticket = self.engine.ticks.confirmation(self) if session.stored is not None else 0
         if ticket:

@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from broker.engine import Client, Consumer, Definition, Ending, Engine, Queue, SubscriptionKind, redelivery
+from broker.engine import Client, Consumer, Definition, Ending, Engine, LongWork, Queue, SubscriptionKind, redelivery
 from broker.engine.model.access import UNRESTRICTED, Access
 from broker.engine.model.errors import Denied, EngineError
 from broker.engine.model.permissions import Permission
@@ -32,6 +32,11 @@ _STORED_LIMITS: Final = Limits(topic_bytes_max=1 << 16, topic_levels_max=1 << 16
 #: What it costs to make or to end a subscription and to store that, in microseconds (`broker.engine.queues.steps`).
 SUBSCRIBE_COST: Final = 150
 UNSUBSCRIBE_COST: Final = 70
+
+#: The same for one subscription of a client that leaves or returns, and of a session that ends.
+LEAVE_COST: Final = 15
+RETURN_COST: Final = 60
+DROP_COST: Final = 60
 
 #: Begins the key of a subscription that ended with messages in flight: no filter begins with it.
 _LEAVING: Final = "#/"
@@ -69,12 +74,17 @@ class Finishing:
         self._deliveries.settle(self._deliveries.retired.values(), ending)
         self.check()
 
-    def drop(self) -> None:
+    def drop(self) -> LongWork:
         """End all, as the session ends."""
         retired = self._deliveries.retired
         self._deliveries.settle(retired.values(), Ending.SESSION_ENDED)
-        for consumer in list(retired):
-            self._engine.subscriptions.finished(retired.pop(consumer), redelivery.INTERRUPTED)
+        while retired:
+            _, subscription = retired.popitem()
+            self._engine.subscriptions.finished(subscription, redelivery.INTERRUPTED)
+            yield DROP_COST
+
+    def __len__(self) -> int:
+        return len(self._deliveries.retired)
 
     def to_json(self) -> dict[str, Definition]:
         """Return their stored forms, by key."""
@@ -94,7 +104,7 @@ class Subscriptions:
     `changed`: the filters whose subscriptions have changed since they were last stored.
     """
 
-    __slots__ = ("_by_filter", "_client", "_deliveries", "_engine", "_syntax", "changed", "finishing")
+    __slots__ = ("_by_filter", "_client", "_deliveries", "_engine", "_heir", "_syntax", "changed", "finishing")
 
     def __init__(self, engine: Engine, syntax: AddressSyntax, client: Client, deliveries: Deliveries) -> None:
         self.changed: dict[str, None] = {}
@@ -103,6 +113,7 @@ class Subscriptions:
         self._client = client
         self._deliveries = deliveries
         self._by_filter: dict[str, Subscription] = {}
+        self._heir: str | None = None  # the user whose the queues become
         self.finishing = Finishing(engine, deliveries)
 
     def __len__(self) -> int:
@@ -272,14 +283,15 @@ class Subscriptions:
 
     # -- disconnects and reconnects --------------------------------------------------------------------------------
 
-    def leave_all(self, ending: Ending) -> None:
+    def leave_all(self, ending: Ending) -> LongWork:
         """Disconnect all subscriptions, as the client of a stored session has disconnected."""
         self.finishing.leave(ending)
         for subscription in self:
             if not subscription.has_messages:
                 subscription.former = None
         self._deliveries.settle(self, ending)
-        for subscription in self:
+        for subscription in list(self):
+            yield LEAVE_COST
             consumer = subscription.attached
             if consumer is not None and not subscription.stays:
                 self._engine.retained_feed.stop(subscription)
@@ -287,24 +299,30 @@ class Subscriptions:
             self._engine.subscriptions.disconnected(subscription)
 
     def hand_over(self, user: str) -> None:
-        """Note that the session is another user's from now on."""
-        for subscription in self:
-            self._engine.subscriptions.hand_over(subscription, user)
+        """Note that the session is another user's from now on; as the client returns, the queues become that user's."""
+        self._heir = user
 
-    def return_all(self) -> None:
+    def return_all(self) -> LongWork:
         """Attach all subscriptions, as the client is back; one that it may no longer read stays idle."""
-        self.recheck()
-        for subscription in self:
+        for subscription in list(self):
+            if self._heir is not None:
+                self._engine.subscriptions.hand_over(subscription, self._heir)
+            self._recheck(subscription)
             if subscription.attached is None:
                 self._try_to_attach(subscription)
             else:
                 self._engine.subscriptions.reconnected(subscription)
+            yield RETURN_COST
+        self._heir = None
 
     def recheck(self) -> None:
         """Check the subscriptions again, as the client's permissions may have changed."""
         for subscription in list(self):
-            if subscription.consumer is not None:
-                self._engine.consumers.recheck(subscription.consumer, self._client.access)
+            self._recheck(subscription)
+
+    def _recheck(self, subscription: Subscription) -> None:
+        if subscription.consumer is not None:
+            self._engine.consumers.recheck(subscription.consumer, self._client.access)
 
     def _try_to_attach(self, subscription: Subscription) -> bool:
         """Attach a consumer to an existing subscription.  Returns whether that was possible."""
@@ -318,19 +336,22 @@ class Subscriptions:
             return False
         return True
 
-    def drop_all(self) -> None:
+    def drop_all(self) -> LongWork:
         """End all, as the session ends."""
-        self.finishing.drop()
+        yield from self.finishing.drop()
         self._deliveries.settle(self, Ending.SESSION_ENDED)
         while self._by_filter:
             _, subscription = self._by_filter.popitem()
             self._drop(subscription, Ending.SESSION_ENDED)
+            yield DROP_COST
 
     # -- stored ----------------------------------------------------------------------------------------------------
 
-    def to_json(self) -> dict[str, Definition]:
-        """Return their stored forms, by key."""
-        return {text: s.to_json() for text, s in self._by_filter.items()} | self.finishing.to_json()
+    def stored_forms(self) -> Iterator[tuple[str, Definition]]:
+        """Return their stored forms, with their keys.  Subscriptions may end meanwhile."""
+        for text, subscription in list(self._by_filter.items()):
+            yield text, subscription.to_json()
+        yield from self.finishing.to_json().items()
 
     def changes(self) -> dict[str, Definition | None]:
         """Return the stored forms of those that have changed since the last call; None: it has ended."""
@@ -376,7 +397,8 @@ class Subscriptions:
         """Complete `restore` once messages are in flight again, of all sessions."""
         for consumer, subscription in list(self._deliveries.retired.items()):
             self._deliveries.retire(subscription, consumer)
-        self.leave_all(Ending.RESTARTED)
+        for _ in self.leave_all(Ending.RESTARTED):
+            pass
 
 
 def _retained_copy(head: bytes) -> tuple[bytes, bool]:
