@@ -11,17 +11,15 @@ is published even if the broker crashes.  After a restart every session counts a
 expiry and its will's delay begin then.
 
 A client may have a thousand subscriptions: to leave, to return and to end are done in steps.  What is asked of a
-session meanwhile waits for its turn (`MqttSessions.in_turn`).  For each stage (`Stage`), what happens meanwhile, and then:
+session meanwhile waits for its turn (`MqttSessions.in_turn`).  For each stage, what happens meanwhile, and then:
 
                       RETURNING                  LEAVING                    ENDING
     CONNECT           is connected, taken over   waits, then returns        waits, then begins anew
     connection lost   LEAVING, or ENDING         -                          -
     message           to its queue; sent once    to its queue, if it has    to its queue, and deleted with it
                       CONNACK is                 one still
-    queue deleted     made again, if its turn    the subscription waits     is one less to delete
-                      is still to come; else     for the client's return
-                      the client's next return
-    permission lost   the subscription is idle   the subscription waits     -
+    queue deleted,    made again; or idle, if    made again as the client   one less to delete
+    permission lost   it may not be read         returns, or idle then
     time              nothing expires            the expiry interval and    -
                                                  the will's delay pass
     restart           AWAY since the restart     AWAY since the restart     ends as it starts, without the will

@@ -304,15 +304,19 @@ class Subscriptions:
 
     def return_all(self) -> LongWork:
         """Attach all subscriptions, as the client is back; one that it may no longer read stays idle."""
-        for subscription in list(self):
-            if self._heir is not None:
-                self._engine.subscriptions.hand_over(subscription, self._heir)
-            self._recheck(subscription)
-            if subscription.attached is None:
-                self._try_to_attach(subscription)
-            else:
-                self._engine.subscriptions.reconnected(subscription)
-            yield RETURN_COST
+        idle: dict[Subscription, None] = {}
+        waiting = list(self)
+        while waiting:
+            for subscription in waiting:
+                if self._heir is not None:
+                    self._engine.subscriptions.hand_over(subscription, self._heir)
+                self._recheck(subscription)
+                if subscription.attached is not None:
+                    self._engine.subscriptions.reconnected(subscription)
+                elif not self._try_to_attach(subscription):
+                    idle[subscription] = None
+                yield RETURN_COST
+            waiting = [each for each in self if each.attached is None and each not in idle]  # deleted meanwhile
         self._heir = None
 
     def recheck(self) -> None:
