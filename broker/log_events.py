@@ -164,8 +164,16 @@ EVENTS: Final[dict[str, Event]] = {
         "Raise the limit of open files (`LimitNOFILE` of the unit).",
         limited=True,
     ),
-    "console.login": Event("info", "An operator logged in to the web console.", limited=True, audited=True),
-    "console.logout": Event("info", "A login to the web console ended; `reason` says why.", limited=True, audited=True),
+    "console.login": Event(
+        "info", "An operator logged in to the web console.", limited=True, audited=True, counted="logins"
+    ),
+    "console.logout": Event(
+        "info",
+        "A login to the web console ended; `reason` says why.",
+        limited=True,
+        audited=True,
+        counted="logins",
+    ),
     "consumer.dismissed": Event("warning", "An operator closed a consumer.", _MEANT, audited=True),
     "consumer.slow": Event(
         "warning",
@@ -238,7 +246,7 @@ EVENTS: Final[dict[str, Event]] = {
         "Read its text; report it if it recurs.",
         limited=True,
     ),
-    "link.connected": Event("info", "A link has logged in to the other broker."),
+    "link.connected": Event("info", "A link has logged in to the other broker.", limited=True),
     "link.lost": Event(
         "warning",
         "A link has lost its connection, or could not be connected; it tries again.",
@@ -254,14 +262,17 @@ EVENTS: Final[dict[str, Event]] = {
         "`sasl-mechanisms` without PLAIN.",
     ),
     "link.reserved": Event(
-        "info", "The link of another broker has lost its connection; messages that it may already have are kept for it."
+        "info",
+        "The link of another broker has lost its connection; messages that it may already have are kept for it.",
+        limited=True,
     ),
     "link.route_doubtful": Event(
         "warning",
         "A connection was lost before the other broker answered; the route holds the messages in question.",
         "Find out whether the other broker has the messages, then `bartleby link resolve`.",
+        limited=True,
     ),
-    "link.route_running": Event("info", "A route of a link is forwarding messages."),
+    "link.route_running": Event("info", "A route of a link is forwarding messages.", limited=True),
     "link.route_waiting": Event(
         "warning",
         "The other broker refuses the messages of a route; the route tries again.",
@@ -272,6 +283,7 @@ EVENTS: Final[dict[str, Event]] = {
         "warning",
         "Messages kept for the link of another broker go to other consumers, and may be processed twice.",
         "Find out why the other broker does not reconnect; its route's `reserve` says how long to wait.",
+        limited=True,
     ),
     "listening": Event("info", "An acceptor is open."),
     "log.suppressed": Event(
@@ -346,6 +358,7 @@ EVENTS: Final[dict[str, Event]] = {
         "warning",
         "A message expired and was removed: its address has no expiry address.",
         "Set `expiry-address` to keep expired messages.",
+        limited=True,
     ),
     "message.killed": Event(
         "warning",
@@ -384,6 +397,7 @@ EVENTS: Final[dict[str, Event]] = {
         "warning",
         "A queue was created for dead or expired messages that no other queue took.",
         "Nothing; create such a queue yourself if it should have a consumer.",
+        limited=True,
     ),
     "move.queue_refused": Event(
         "error",
@@ -585,6 +599,7 @@ EVENTS: Final[dict[str, Event]] = {
         _MEANT,
         limited=True,
         audited=True,
+        counted="logins",
     ),
     "settings.no_dead_letter_address": Event(
         "warning",

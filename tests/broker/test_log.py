@@ -302,6 +302,25 @@ def test_every_code_is_in_the_table_and_every_entry_is_used() -> None:
     assert set(EVENTS) - reported - own == set()
 
 
+#: What no peer can provoke at will: it happens at the start, at an operator's wish, once in an episode of the disk or
+#: the database, or ends the process.
+_UNPROVOKED = re.compile(
+    r"(broker\.failed|broker\.task_died|clock|config|descriptors|disk|journal|replication|security|settings|start)\b"
+    r"|link\.password_readable|listening|log\.suppressed|paging\.unreadable|reload|rule\.failed|stopping|task\.stuck"
+)
+
+#: Changes that need the permission to manage, each of which auditors want to see.
+_CHANGES = {"address.sent", "management.called"}
+
+
+def test_what_peers_can_provoke_fills_neither_the_log_nor_the_audit_log() -> None:
+    for code, entry in EVENTS.items():
+        harmless = entry.limited or entry.audited or entry.level == "debug" or _UNPROVOKED.match(code)
+        assert harmless, f"{code}: who can provoke it?"
+        if entry.limited and entry.audited:
+            assert entry.counted or code in _CHANGES, code
+
+
 def test_no_field_hides_a_part_of_the_line() -> None:
     for path, call in _calls():
         names = {keyword.arg for keyword in call.keywords}

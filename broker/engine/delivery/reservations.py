@@ -17,6 +17,7 @@ messages of all of them.  Messages never sent to the link are not reserved: noth
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -25,6 +26,7 @@ from broker.engine.client_sessions.sessions import RESERVED, StoredSessions
 from broker.engine.client_sessions.stored_session import Definition, Sent, StoredSession
 from broker.engine.delivery import closing, dispatch, redelivery
 from broker.engine.delivery.redelivery import CLOSED, DeliveryOutcome
+from broker.engine.model.errors import TooManyConsumers
 from broker.engine.model.limits import RESERVE_MS_MAX
 from broker.engine.model.message import Message
 from broker.engine.queues import consumer_lifecycle
@@ -35,10 +37,16 @@ from broker.engine.queues.state import NO_WAY_BACK, State
 #: The most messages reserved for one link: the number of packet ids.  Those beyond are not reserved.
 RESERVED_MAX: Final = 0xFFFF
 
+#: The reservations of one user: many times the routes that read from a broker.  Each takes some 5 KB.
+RESERVATIONS_MAX: Final = 1_000
+
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """A link's request for a reservation: its name, for how many ms, and whether this consumer is only a part."""
+    """A link's request for a reservation: its name, for how many ms, and whether this consumer is only a part.
+
+    Names are `$link/in/USER/NAME`, of a user's link, and `$link/out/LINK/ROUTE`.
+    """
 
     name: str
     ms: int
@@ -187,10 +195,11 @@ class Reservations:
         self.sessions = sessions
         self._number = number
         self._by_name: dict[str, LinkReservation] = {}
+        self._counts: Counter[str] = Counter()  # by owner
         self._nothing_left: list[StoredSession] = []
 
     def attach(self, consumer: Consumer, asked: Reserve) -> None:
-        """Reserve from now on the messages sent to a link's consumer.  Raises DiskFull.
+        """Reserve from now on the messages sent to a link's consumer.  Raises DiskFull, TooManyConsumers.
 
         A `whole` replaces the consumers of a link that is still attached, over a connection whose loss only the other
         broker has noticed.
@@ -206,6 +215,9 @@ class Reservations:
             if reservation is not None:
                 return  # a part of a link whose whole reads something else
         if reservation is None:
+            if self._counts[_owner(asked.name)] >= RESERVATIONS_MAX:
+                text = f"user {consumer.user} has {RESERVATIONS_MAX} links with reservations, the most: end one"
+                raise TooManyConsumers(text)
             definition: Definition = {RESERVED: queue.name, "kept_ms": min(asked.ms, RESERVE_MS_MAX)}
             reservation = self._make(self.sessions.open(asked.name, definition), queue)
         reservation.attach(consumer, whole=not asked.part)
@@ -222,11 +234,16 @@ class Reservations:
             forwards=True,
         )
         self._by_name[session.name] = reservation = LinkReservation(self, session, queue, stand_in)
+        self._counts[_owner(session.name)] += 1
         return reservation
 
     def forget(self, reservation: LinkReservation) -> None:
         """Forget a reservation that has ended."""
         del self._by_name[reservation.name]
+        owner = _owner(reservation.name)
+        self._counts[owner] -= 1
+        if not self._counts[owner]:
+            del self._counts[owner]
         self.sessions.drop(reservation.session)
 
     # -- after a restart -------------------------------------------------------------------------------------------
@@ -251,6 +268,11 @@ class Reservations:
         for session in self._nothing_left:
             self.sessions.drop(session)
         self._nothing_left.clear()
+
+
+def _owner(name: str) -> str:
+    """Return the part of a reservation's name that says whose it is."""
+    return "/".join(name.split("/", 3)[:3])
 
 
 class _StandInSink:

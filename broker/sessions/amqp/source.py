@@ -129,7 +129,9 @@ def _reserve(requested: dict[str, object], access: Access) -> Reserve | None:
         return None
     if not isinstance(name, str) or len(name) > RESERVE_NAME_MAX or not isinstance(ms, int) or ms <= 0:
         raise link_error(INVALID_FIELD, f"attach: {RESERVE_NAME} is a short text, with {RESERVE_MS} above 0.")
-    return Reserve(f"{LINK_SESSIONS}in/{access.user}/{name}", int(ms), part=requested.get(RESERVE_PART) is True)
+    # A user `a/b` has a link `c`: it is not the link `b/c` of a user `a`.
+    user = access.user.replace("%", "%25").replace("/", "%2F")
+    return Reserve(f"{LINK_SESSIONS}in/{user}/{name}", int(ms), part=requested.get(RESERVE_PART) is True)
 
 
 def granted(source: Source, filters: Filters, *, copies: bool, stays: bool) -> Source:

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from broker.engine import Consumer
+from broker.engine.delivery.reservations import RESERVATIONS_MAX
 from broker.sessions.amqp.link_id import LINK_CAPABILITY, RESERVE_MS, RESERVE_NAME
 from broker.sessions.amqp.outgoing import OutgoingLink
 from broker.sessions.links.model import State
-from protocols.amqp.errors import INVALID_FIELD
+from protocols.amqp.errors import INVALID_FIELD, RESOURCE_LIMIT_EXCEEDED
 from protocols.amqp.performatives import Accepted, Header
+from protocols.amqp.receiver import Receiver
 from protocols.amqp.types import Described
 from store.record import RemovalReason
 from tests.broker.sessions import large
@@ -438,6 +440,36 @@ def test_links_of_two_users_that_call_themselves_the_same_are_two() -> None:
     for login in (("ann", "1"), ("bob", "2")):
         AmqpSim(b, login=login).receiver("invoices", "queue", desired_capabilities=(LINK_CAPABILITY,), properties=asked)
     assert [session.name for session in b.engine.sessions.all()] == ["$link/in/ann/a", "$link/in/bob/a"]
+
+
+@pytest.mark.parametrize("other", ["ann/a", "ann%2Fa", "ann%252Fa"])
+def test_a_name_with_a_slash_is_not_that_of_another_users_link(other: str) -> None:
+    b = SimBroker(configured(), users={"ann": "1", other: "2"})
+    for login, name in ((("ann", "1"), f"{other[4:]}/b"), ((other, "2"), "b")):
+        asked = {RESERVE_NAME: name, RESERVE_MS: 1_000}
+        AmqpSim(b, login=login).receiver("invoices", "queue", desired_capabilities=(LINK_CAPABILITY,), properties=asked)
+    assert len(b.engine.sessions.all()) == 2
+    assert len(b.engine.queue("invoices").consumers) == 2, "both are attached"
+
+
+def test_a_user_has_a_thousand_links_with_reservations() -> None:
+    b = SimBroker(configured(), users={"ann": "1", "bob": "2"})
+
+    def reserve(client: AmqpSim, number: int) -> Receiver:
+        asked = {RESERVE_NAME: f"{number}", RESERVE_MS: 1_000}
+        return client.receiver("invoices", "queue", credit=0, desired_capabilities=(LINK_CAPABILITY,), properties=asked)
+
+    ann, again, bob = (AmqpSim(b, login=login) for login in (("ann", "1"), ("ann", "1"), ("bob", "2")))
+    links = [reserve(ann, number) for number in range(RESERVATIONS_MAX)]
+    error = again.refused(reserve(again, RESERVATIONS_MAX))
+    assert error.condition == RESOURCE_LIMIT_EXCEEDED
+    assert error.description is not None
+    assert "user ann has 1000 links with reservations, the most: end one" in error.description
+    reserve(bob, 0)
+    ann.detach(links[0])
+    reserve(again, RESERVATIONS_MAX)
+    reserve(again, 1)  # takes the place of the same link
+    assert len(b.engine.sessions.all()) == RESERVATIONS_MAX + 1
 
 
 SEND = {"send": {"orders": {"queue": "orders.out", "address": "orders", "reserve": "1min"}}}
