@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import socket
-import sys
 from pathlib import Path
 from typing import NoReturn
 
@@ -14,20 +13,15 @@ import pytest
 from broker.reasons.exit_status import ExitStatus
 from broker.sessions.tick import APOLOGY
 from tests.support.daemon import DaemonProcess, running
+from tests.support.faulty import planted
 from tests.support.links import Lost
-from tests.support.process import ROOT
 from tests.support.sim_gate import cheap_user
 from tests.support.stomp_client import StompSocket
 from tests.support.stomp_py import DURABLE, connected
 
 
-def wrapped(fault: str) -> tuple[str, ...]:
-    """A broker with a planted fault."""
-    return (sys.executable, str(ROOT / "tests" / "support" / "faulty.py"), fault)
-
-
 def test_a_session_that_fails_costs_nobody_else(tmp_path: Path) -> None:
-    with running(tmp_path, wrapper=wrapped("deliver")) as broker, connected(broker.port) as other:
+    with running(tmp_path, preparation=planted("deliver")) as broker, connected(broker.port) as other:
         with StompSocket(broker.port) as victim:
             victim.connect()
             victim.do("SUBSCRIBE", {"destination": "/queue/q", "id": "s", "ack": "client-individual"})
@@ -48,7 +42,7 @@ def test_a_session_that_fails_costs_nobody_else(tmp_path: Path) -> None:
 
 def test_half_a_move_never_reaches_the_disk(tmp_path: Path) -> None:
     """The engine fails between the copy of a dead letter and the removal of the original, under a load."""
-    broker = DaemonProcess(tmp_path, wrapper=wrapped("move"))
+    broker = DaemonProcess(tmp_path, preparation=planted("move"))
     try:
         broker.start()
         with connected(broker.port) as client, connected(broker.port) as other:
@@ -70,7 +64,7 @@ def test_half_a_move_never_reaches_the_disk(tmp_path: Path) -> None:
 
 
 def test_a_task_that_dies_ends_the_process(tmp_path: Path) -> None:
-    broker = DaemonProcess(tmp_path, wrapper=wrapped("task"))
+    broker = DaemonProcess(tmp_path, preparation=planted("task"))
     try:
         broker.start()
         (tmp_path / "task-dies").touch()
@@ -81,7 +75,7 @@ def test_a_task_that_dies_ends_the_process(tmp_path: Path) -> None:
 
 
 def test_a_failing_disk_is_told_to_every_client_and_in_the_log(tmp_path: Path) -> None:
-    broker = DaemonProcess(tmp_path, wrapper=wrapped("sync"))
+    broker = DaemonProcess(tmp_path, preparation=planted("sync"))
     try:
         broker.start()
         with connected(broker.port) as sender, StompSocket(broker.port) as bystander:
@@ -106,7 +100,7 @@ def test_a_failing_disk_is_told_to_every_client_and_in_the_log(tmp_path: Path) -
 def test_an_unreadable_directory_of_the_users_file_stops_nothing(tmp_path: Path) -> None:
     """It is told once, the last good users stay, heart-beats and the rest go on, and it is tried again."""
     users = {"anna": "secret"}
-    with running(tmp_path, wrapper=wrapped("users"), users=users) as broker:
+    with running(tmp_path, preparation=planted("users"), users=users) as broker:
         with StompSocket(broker.port) as client:
             client.connect(login="anna", passcode="secret", **{"heart-beat": "0,500"})
             (tmp_path / "users-hidden").touch()
@@ -136,7 +130,7 @@ def test_a_reload_that_fails_in_any_way_ends_for_the_service_manager_too(
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(30)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
-        with running(tmp_path, wrapper=wrapped(fault), users={"anna": "secret"}) as broker:
+        with running(tmp_path, preparation=planted(fault), users={"anna": "secret"}) as broker:
             while manager.recv(4096) != b"READY=1":
                 pass
             (tmp_path / "users-hidden").touch()
@@ -162,7 +156,7 @@ def test_the_watchdog_is_fed_as_long_as_ticks_end(tmp_path: Path, monkeypatch: p
         manager.settimeout(30)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         monkeypatch.setenv("WATCHDOG_USEC", "200000")
-        with running(tmp_path, wrapper=wrapped("stuck")) as broker:
+        with running(tmp_path, preparation=planted("stuck")) as broker:
             for _ in range(3):
                 while manager.recv(4096) != b"WATCHDOG=1":
                     pass

@@ -13,12 +13,13 @@ import pytest
 
 from broker.reasons.exit_status import ExitStatus
 from tests.support.daemon import DaemonProcess, running
+from tests.support.faulty import planted
 from tests.support.process import ROOT
 
 
 def faulty(directory: Path, fault: str) -> DaemonProcess:
     """A broker with a planted fault, which does not run yet."""
-    return DaemonProcess(directory, wrapper=(sys.executable, str(ROOT / "tests" / "support" / "faulty.py"), fault))
+    return DaemonProcess(directory, preparation=planted(fault))
 
 
 @pytest.fixture

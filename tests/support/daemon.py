@@ -33,7 +33,8 @@ class DaemonProcess(BrokerProcess):
     """Bartleby; `settings` is its whole configuration file, in TOML.
 
     With `users` (name and password, each in the role `amq`), or `stored`, other logins are refused.  `command` runs the
-    broker's command line; without it, the broker is forked from a process that has imported it.
+    broker's command line; without it, the broker is forked from a process that has imported it, and first runs its
+    `preparation` (see `fork_server`).
 
     `ports` holds the port of each acceptor once it runs; they change with each start, unless they are `fixed`.  A
     broker of a pair is a standby at first: `begin` and `await_standby`.
@@ -51,6 +52,7 @@ class DaemonProcess(BrokerProcess):
         users: Mapping[str, str] | None = None,
         stored: Mapping[str, StoredUser] | None = None,
         command: Sequence[str] = (),
+        preparation: str = "",
         environment: Mapping[str, str] | None = None,
         fixed: Mapping[str, int] | None = None,
         patience_s: float = PATIENCE_S,
@@ -67,6 +69,7 @@ class DaemonProcess(BrokerProcess):
         self._environment = environment or {}
         self._fixed = fixed or {}
         self._command = [*wrapper, sys.executable, "-m", "broker"] if wrapper else list(command)
+        self._preparation = preparation
 
     def set_users(self, users: Mapping[str, StoredUser]) -> None:
         """Write the users file."""
@@ -87,7 +90,7 @@ class DaemonProcess(BrokerProcess):
             environment["BARTLEBY_BROKER__MAX_DISK_USAGE"] = "-1"
         if self._command:
             return spawn([*self._command, *arguments], environment, merged=False)
-        return fork_server.start(arguments, environment, ROOT)
+        return fork_server.start(arguments, environment, ROOT, self._preparation)
 
     def on_ready(self, found: re.Match[str]) -> None:
         """See BrokerProcess."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import resource
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -76,10 +75,7 @@ def most() -> tuple[int, int]:
 @contextmanager
 def limited(directory: Path, limit: int) -> Iterator[DaemonProcess]:
     """Run a broker with this limit, which its shell has lowered to half; it has a link to itself."""
-    code = (
-        f"import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, ({limit} // 2, {limit}));"
-        "os.execv(sys.executable, [sys.executable, '-m', 'broker', *sys.argv[1:]])"
-    )
+    lowered = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({limit // 2}, {limit}))"
     user, password = LOGIN
     file = directory / "password"
     file.write_text(password)
@@ -88,8 +84,7 @@ def limited(directory: Path, limit: int) -> Iterator[DaemonProcess]:
     text = settings(Authority(directory / "ca"), timeout="5min") + _SETTINGS.format(
         amqp=ports["amqp"], user=user, file=file
     )
-    command = [sys.executable, "-c", code]
-    with running(directory, text, users={user: password}, command=command, fixed=ports) as broker:
+    with running(directory, text, users={user: password}, preparation=lowered, fixed=ports) as broker:
         yield broker
 
 

@@ -1,4 +1,4 @@
-"""A broker process with a planted fault: `python tests/support/faulty.py FAULT python -m broker run ...`.
+"""Faults for a broker process, planted before it runs: `DaemonProcess(..., preparation=planted(FAULT))`.
 
 deliver     a STOMP session fails when it gets a message with the body `poison`
 move        the engine fails when a dead letter's copy is written and the original is to be removed
@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import errno
 import os
-import runpy
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
+
+def planted(fault: str) -> str:
+    """Return the code that plants a fault."""
+    return f"from tests.support import faulty; faulty.FAULTS[{fault!r}]()"
 
 
 def _deliver() -> None:
@@ -143,7 +145,7 @@ def _beside(name: str) -> bool:
     return (Path(_configuration()).parent / name).exists()
 
 
-_FAULTS: dict[str, Callable[[], None]] = {
+FAULTS: Final[dict[str, Callable[[], None]]] = {
     "deliver": _deliver,
     "move": _move,
     "sync": _sync,
@@ -153,8 +155,3 @@ _FAULTS: dict[str, Callable[[], None]] = {
     "stuck": _stuck,
     "recovery": _recovery,
 }
-
-if __name__ == "__main__":
-    _FAULTS[sys.argv[1]]()
-    sys.argv = sys.argv[sys.argv.index("broker") :]
-    runpy.run_module("broker", run_name="__main__")

@@ -7,8 +7,9 @@ process is a broker process like any other: it has run nothing yet, and `bartleb
       ^                                        │
       └──── the broker's id, then its end ─────┘
 
-request     one message on a Unix socket: arguments, environment and directory in JSON, with three descriptors: the
-            broker's standard output and standard error, and the pipe for the keeper's reports
+request     one message on a Unix socket: arguments, environment, directory and preparation in JSON, with three
+            descriptors: the broker's standard output and standard error, and the pipe for the keeper's reports
+preparation Python code that the broker's process runs before its command: it plants a fault, or sets a limit
 keeper      waits for the broker, as only a parent can, and reports its exit status; each number in a fixed length
 
 The server ends when the other end of its socket is closed, and so with the process that started it.
@@ -66,10 +67,10 @@ class Forked:
                 os.kill(self.pid, signal.SIGKILL)
 
 
-def start(arguments: Sequence[str], environment: Mapping[str, str], directory: Path) -> Forked:
+def start(arguments: Sequence[str], environment: Mapping[str, str], directory: Path, preparation: str = "") -> Forked:
     """Start `bartleby ARGUMENTS` in a process of its own."""
     (output, its_output), (errors, its_errors), (end, its_end) = os.pipe(), os.pipe(), os.pipe()
-    request = json.dumps([list(arguments), dict(environment), str(directory)]).encode()
+    request = json.dumps([list(arguments), dict(environment), str(directory), preparation]).encode()
     assert len(request) <= REQUEST_BYTES_MAX, "an environment like no other"
     socket.send_fds(_server(), [request], [its_output, its_errors, its_end])
     for descriptor in (its_output, its_errors, its_end):
@@ -106,8 +107,11 @@ def _dismiss(server: socket.socket, process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _serve(requests: socket.socket) -> list[str] | None:
-    """Serve until the socket's other end is closed; returns None.  In a broker's process: returns its arguments."""
+def _serve(requests: socket.socket) -> tuple[str, list[str]] | None:
+    """Serve until the socket's other end is closed; returns None.
+
+    In a broker's process: returns its preparation and its arguments.
+    """
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no one reaps the keepers
     while True:
         request, descriptors, _, _ = socket.recv_fds(requests, REQUEST_BYTES_MAX, 3)
@@ -120,13 +124,13 @@ def _serve(requests: socket.socket) -> list[str] | None:
             os.close(descriptor)
 
 
-def _keep(request: bytes, descriptors: list[int]) -> list[str]:
+def _keep(request: bytes, descriptors: list[int]) -> tuple[str, list[str]]:
     """Run the keeper, and fork the broker; only the broker returns."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     output, errors, end = descriptors
     pid = os.fork()
     if not pid:
-        arguments, environment, directory = json.loads(request)
+        arguments, environment, directory, preparation = json.loads(request)
         os.dup2(output, 1)
         os.dup2(errors, 2)
         for descriptor in descriptors:
@@ -134,7 +138,7 @@ def _keep(request: bytes, descriptors: list[int]) -> list[str]:
         os.chdir(directory)
         os.environ.clear()
         os.environ.update(environment)
-        return list(arguments)
+        return preparation, arguments
     os.close(output)
     os.close(errors)
     os.closerange(0, 3)  # else a reader of the tests' own output would not see its end
@@ -156,8 +160,11 @@ def main() -> None:
     prepare()  # so are the grammars of filters, which take longer than all else of a start
     gc.collect()
     gc.freeze()  # garbage collections in a broker skip the objects shared with the others
-    arguments = _serve(socket.socket(fileno=int(sys.argv[1])))
-    if arguments is not None:
+    request = _serve(socket.socket(fileno=int(sys.argv[1])))
+    if request is not None:
+        preparation, arguments = request
+        sys.argv[1:] = arguments
+        exec(preparation, {})
         cli(arguments, prog_name="bartleby")
 
 
