@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -14,13 +12,12 @@ import pytest
 
 from broker.security.users_file import write_users
 from tests.interop.operating import operate, run
+from tests.support import fork_server
 from tests.support.daemon import DaemonProcess, running
+from tests.support.process import PATIENCE_S, ROOT
 from tests.support.sim_gate import cheap_user
 from tests.support.stomp_client import StompSocket
 from tests.support.stomp_py import connected
-
-#: How long a broker may take to give up, in seconds.
-PATIENCE_S: Final = 60
 
 #: The tests' own, without what is meant for brokers.
 CLEAN_ENVIRONMENT: Final = {name: value for name, value in os.environ.items() if not name.startswith("BARTLEBY_")}
@@ -100,8 +97,8 @@ def fails(directory: Path, settings: str, data: Path | str, *more: str) -> tuple
     """A start that must fail: the exit status, and the log."""
     config = directory / "broker.toml"
     config.write_text(settings)
-    command = [sys.executable, "-m", "broker", "run", "--config", str(config), "--data", str(data), *more]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, env=CLEAN_ENVIRONMENT)
+    arguments = ["run", "--config", str(config), "--data", str(data), *more]
+    done = fork_server.run(arguments, CLEAN_ENVIRONMENT, ROOT, PATIENCE_S)
     assert done.stdout == ""
     return done.returncode, done.stderr
 

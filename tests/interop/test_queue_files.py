@@ -6,15 +6,15 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from random import Random
 from typing import Final
 
 from proton import Message
 
-from tests.support import paho_client
+from tests.support import fork_server, paho_client
 from tests.support.daemon import DaemonProcess, running
+from tests.support.fork_server import Forked
 from tests.support.process import PATIENCE_S, ROOT
 from tests.support.proton_client import connected as proton
 from tests.support.stomp_client import StompSocket
@@ -42,26 +42,22 @@ def made(directory: Path) -> Path:
 
 def operate(broker: DaemonProcess, *arguments: str, status: int = 0) -> subprocess.CompletedProcess[str]:
     """`bartleby ARGUMENTS`."""
-    command = [sys.executable, "-m", "broker", *arguments, "--data", str(broker.data)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("BARTLEBY_")}
-    result = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=4 * PATIENCE_S, check=False
-    )
+    result = fork_server.run([*arguments, "--data", str(broker.data)], environment, ROOT, 4 * PATIENCE_S)
     assert result.returncode == status, result.stderr
     return result
 
 
-#: What runs a command so that it hears SIGINT, which the tests may ignore.
-HEARS: Final = (
-    "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
-    " runpy.run_module('broker', run_name='__main__', alter_sys=True)"
-)
+#: What a command runs first, so that it hears SIGINT, which the tests may ignore.
+HEARS: Final = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+
+#: Messages a second of a task that is to be interrupted: it lasts some seconds, on a machine that may be busy.
+RATE: Final = "1000"
 
 
-def begin(broker: DaemonProcess, *arguments: str) -> subprocess.Popen[str]:
+def begin(broker: DaemonProcess, *arguments: str) -> Forked:
     """`bartleby ARGUMENTS`, which goes on until it is interrupted."""
-    command = [sys.executable, "-c", HEARS, *arguments, "--data", str(broker.data)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return fork_server.start([*arguments, "--data", str(broker.data), "--rate", RATE], os.environ, ROOT, HEARS)
 
 
 def test_a_paged_queue_moves_to_another_broker_over_kills_and_an_interrupt(tmp_path: Path) -> None:
@@ -73,14 +69,14 @@ def test_a_paged_queue_moves_to_another_broker_over_kills_and_an_interrupt(tmp_p
             client.confirmed("/queue/orders", b"last")
         assert broker.queue("orders")["paged"] > 0
         broker.restart()
-        with begin(broker, "queue", "export", "orders", "--to", str(first), "--remove", "--rate", "2000") as exporting:
-            broker.await_log("task.started")
-            broker.await_task("export", 1_000)
-            exporting.send_signal(signal.SIGINT)
-            told = exporting.communicate(timeout=PATIENCE_S)[1]
-        assert exporting.returncode == 5, told
+        exporting = begin(broker, "queue", "export", "orders", "--to", str(first), "--remove")
+        broker.await_log("task.started")
+        broker.await_task("export", 1_000)
+        os.kill(exporting.pid, signal.SIGINT)
+        ended = exporting.finished(PATIENCE_S)
+        assert ended.returncode == 5, ended.stderr
         left = broker.queue("orders")["messages"]
-        assert len(without_ids(first)) + left == MESSAGES + 1 or "may still be on the queue" in told
+        assert len(without_ids(first)) + left == MESSAGES + 1 or "may still be on the queue" in ended.stderr
         done = operate(broker, "queue", "export", "orders", "--to", str(rest), "--remove")
         assert f"{left:,} messages were written to {rest}, {left:,} removed" in done.stderr
         assert broker.queue("orders")["messages"] == 0
@@ -88,17 +84,17 @@ def test_a_paged_queue_moves_to_another_broker_over_kills_and_an_interrupt(tmp_p
         operate(other, "queue", "create", "orders", "--make-address", "--type", "anycast")
         operate(other, "queue", "import", str(first))
         imported = other.queue("orders")["messages"]
-        with begin(other, "queue", "import", str(rest)) as importing:
-            other.await_log("task.started", times=2)
-            task = other.await_task("import", 800)["id"]
-            other.restart()
-            told = importing.communicate(timeout=PATIENCE_S)[1]
-        assert importing.returncode == 3
-        ended = other.get(f"tasks/{task}")
-        assert (ended["state"], ended["total"]) == ("failed", left)
-        assert ended["why"].startswith("the broker was restarted")
-        assert other.queue("orders")["messages"] == imported + ended["moved"]
-        assert "repeat the command: messages already imported are skipped" in told
+        importing = begin(other, "queue", "import", str(rest))
+        other.await_log("task.started", times=2)
+        number = other.await_task("import", 800)["id"]
+        other.restart()
+        ended = importing.finished(PATIENCE_S)
+        assert ended.returncode == 3, ended.stderr
+        task = other.get(f"tasks/{number}")
+        assert (task["state"], task["total"]) == ("failed", left)
+        assert task["why"].startswith("the broker was restarted")
+        assert other.queue("orders")["messages"] == imported + task["moved"]
+        assert "repeat the command: messages already imported are skipped" in ended.stderr
         done = operate(other, "queue", "import", str(rest))
         assert "already imported under this name" in done.stdout
         assert other.queue("orders")["messages"] == imported + left

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import os
+import signal
 from pathlib import Path
 
 from tests.interop.operating import operate
+from tests.support import fork_server
 from tests.support.daemon import DaemonProcess, running
+from tests.support.fork_server import Forked
 from tests.support.process import PATIENCE_S, ROOT, awaited
 from tests.support.stomp_py import DURABLE, connected
 
@@ -19,6 +21,9 @@ dead-letter-address = "DLQ"
 """
 
 MESSAGES = 300
+
+#: Messages a second of a task that is to be interrupted: it lasts ten seconds, on a machine that may be busy for some.
+RATE = "30"
 
 
 def die(broker: DaemonProcess) -> None:
@@ -43,7 +48,7 @@ def moved_more(broker: DaemonProcess, task: int, than: int) -> int:
 def test_a_task_goes_on_through_two_kills_and_its_counts_are_exact(tmp_path: Path) -> None:
     with running(tmp_path, SETTINGS) as broker:
         die(broker)
-        task = operate(broker, "queue", "retry", "DLQ", "--rate", "50", "--set", "mended=yes", "--detach")
+        task = operate(broker, "queue", "retry", "DLQ", "--rate", RATE, "--set", "mended=yes", "--detach")
         seen = [0]
         for _ in range(2):
             seen.append(moved_more(broker, task["id"], seen[-1]))
@@ -63,7 +68,7 @@ def test_a_task_goes_on_through_two_kills_and_its_counts_are_exact(tmp_path: Pat
 def test_a_paused_task_stays_so_until_it_is_resumed(tmp_path: Path) -> None:
     with running(tmp_path, SETTINGS) as broker:
         die(broker)
-        task = operate(broker, "queue", "purge", "DLQ", "--rate", "100", "--detach", "--yes")
+        task = operate(broker, "queue", "purge", "DLQ", "--rate", RATE, "--detach", "--yes")
         paused = operate(broker, "task", "pause", str(task["id"]))
         assert broker.stop() == 0
         broker.start()
@@ -77,10 +82,9 @@ def test_a_paused_task_stays_so_until_it_is_resumed(tmp_path: Path) -> None:
 # -- whose steps a client makes ----------------------------------------------------------------------------------------
 
 
-def begin(broker: DaemonProcess, *arguments: str) -> subprocess.Popen[str]:
+def begin(broker: DaemonProcess, *arguments: str) -> Forked:
     """`bartleby ARGUMENTS`, which goes on."""
-    command = [sys.executable, "-m", "broker", *arguments, "--data", str(broker.data)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return fork_server.start([*arguments, "--data", str(broker.data)], os.environ, ROOT)
 
 
 def send(broker: DaemonProcess) -> None:
@@ -99,24 +103,24 @@ def test_an_export_is_paused_resumed_and_ends_with_the_broker(tmp_path: Path) ->
     file = tmp_path / "orders.jsonl"
     with running(tmp_path, SETTINGS) as broker:
         send(broker)
-        with begin(broker, "queue", "export", "orders", "--to", str(file), "--remove", "--rate", "100") as export:
-            broker.await_log("task.started")
-            task = broker.await_task("export", 20)["id"]
-            paused = operate(broker, "task", "pause", str(task))
-            assert paused["state"] == "paused"
-            resumed = operate(broker, "task", "resume", str(task))
-            assert resumed["moved"] - paused["moved"] <= 10, "at most the step that was under way"
-            broker.await_task("export", resumed["moved"] + 20)
-            broker.restart()  # SIGKILL
-            told = export.communicate(timeout=PATIENCE_S)[1]
-        assert export.returncode == 3, told
+        export = begin(broker, "queue", "export", "orders", "--to", str(file), "--remove", "--rate", RATE)
+        broker.await_log("task.started")
+        task = broker.await_task("export", 20)["id"]
+        paused = operate(broker, "task", "pause", str(task))
+        assert paused["state"] == "paused"
+        resumed = operate(broker, "task", "resume", str(task))
+        assert resumed["moved"] - paused["moved"] <= 10, "at most the step that was under way"
+        broker.await_task("export", resumed["moved"] + 20)
+        broker.restart()  # SIGKILL
+        done = export.finished(PATIENCE_S)
+        assert done.returncode == 3, done.stderr
         ended = operate(broker, "task", "show", str(task))
         assert (ended["state"], ended["total"], ended["remove"]) == ("failed", MESSAGES, True)
         assert ended["why"].startswith("the broker was restarted")
         left = broker.queue("orders")["messages"]
         assert 20 < ended["moved"] == MESSAGES - left < MESSAGES
         ids = written(file)
-        assert len(ids) == ended["moved"] or "may still be on the queue" in told
+        assert len(ids) == ended["moved"] or "may still be on the queue" in done.stderr
         assert len(set(ids)) == len(ids)
 
 
@@ -127,10 +131,11 @@ def test_an_import_whose_client_is_killed_is_cancelled_and_repeated(tmp_path: Pa
         operate_plainly(broker, "queue", "export", "orders", "--to", str(file))
         bring = ("queue", "import", str(file), "--target", "copies")
         assert operate_plainly(broker, *bring, "--dry-run") == f"{MESSAGES:,} messages would be imported\n"
-        with begin(broker, *bring, "--rate", "100") as importing:
-            broker.await_log("task.started", times=3)
-            task = broker.await_task("import", 40)["id"]
-            importing.kill()
+        importing = begin(broker, *bring, "--rate", RATE)
+        broker.await_log("task.started", times=3)
+        task = broker.await_task("import", 40)["id"]
+        importing.kill()
+        assert importing.finished(PATIENCE_S).returncode == -signal.SIGKILL
         found = operate(broker, "task", "cancel", str(task))
         assert (found["state"], found["total"]) == ("cancelled", MESSAGES)
         assert found["moved"] == broker.queue("copies")["messages"]
@@ -152,13 +157,13 @@ def test_a_replay_ends_with_the_broker_and_the_next_one_brings_the_rest(tmp_path
             for _ in range(MESSAGES):
                 client.ack(client.take())
             client.frame("UNSUBSCRIBE", {"id": id})
-        with begin(broker, "journal", "replay", "--rate", "100") as replaying:
-            broker.await_log("task.started")
-            task = broker.await_task("replay", 40)["id"]
-            assert broker.stop() == 0
-            broker.start()
-            told = replaying.communicate(timeout=PATIENCE_S)[1]
-        assert replaying.returncode == 3, told
+        replaying = begin(broker, "journal", "replay", "--rate", RATE)
+        broker.await_log("task.started")
+        task = broker.await_task("replay", 40)["id"]
+        assert broker.stop() == 0
+        broker.start()
+        done = replaying.finished(PATIENCE_S)
+        assert done.returncode == 3, done.stderr
         ended = operate(broker, "task", "show", str(task))
         assert (ended["state"], ended["name"], ended["total"]) == ("failed", "replay", MESSAGES)
         assert 40 <= ended["moved"] == broker.queue("orders")["messages"] < MESSAGES
@@ -170,7 +175,6 @@ def test_a_replay_ends_with_the_broker_and_the_next_one_brings_the_rest(tmp_path
 
 def operate_plainly(broker: DaemonProcess, *arguments: str) -> str:
     """What `bartleby ARGUMENTS` prints, which must succeed."""
-    with begin(broker, *arguments) as running_:
-        output, told = running_.communicate(timeout=PATIENCE_S)
-    assert running_.returncode == 0, told
-    return output
+    done = begin(broker, *arguments).finished(PATIENCE_S)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 from broker.security.users_file import StoredUser, read_users, write_users
 from tests.interop.scram import salt_and_iterations
+from tests.support import fork_server
 from tests.support.daemon import DaemonProcess, running
+from tests.support.process import PATIENCE_S, ROOT
 from tests.support.sim_gate import cheap_user
 from tests.support.stomp_client import StompSocket
 
@@ -70,16 +71,17 @@ def test_first_user(tmp_path: Path) -> None:
     """Listening for others without a user: one is made, and his password shown once."""
     config = tmp_path / "broker.toml"
     config.write_text('[acceptors.stomp]\nprotocol = "stomp"\nhost = "0.0.0.0"\nport = 0\n')
-    command = [sys.executable, "-m", "broker", "run", "--config", str(config), "--data", str(tmp_path / "data")]
+    arguments = ["run", "--config", str(config), "--data", str(tmp_path / "data")]
     found = []
     for _ in range(2):
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
+        process = fork_server.start(arguments, os.environ, ROOT)
+        with process.stdout, process.stderr:
             lines = [process.stdout.readline()]
             if not lines[0].startswith("READY"):
                 lines.append(process.stdout.readline())
-            process.terminate()
-            found.append((lines, process.communicate(timeout=20)[1]))
+            os.kill(process.pid, signal.SIGTERM)
+            found.append((lines, process.stderr.read()))
+            assert process.wait(PATIENCE_S) == 0
     (first, log), (second, _) = found
     password = re.search(r"first user is admin, the password (\S+) ", first[0])
     assert password is not None
@@ -92,10 +94,10 @@ def test_a_broker_does_not_start_with_a_users_file_that_others_can_read(tmp_path
     path = tmp_path / "users.toml"
     write_users(path, {"a": StoredUser()})
     path.chmod(0o604)
-    command = [sys.executable, "-m", "broker", "run", "--data", str(tmp_path)]
+    arguments = ["run", "--data", str(tmp_path)]
     for acceptor in ("stomp", "amqp", "mqtt", "http"):
-        command += ["--listen", f"{acceptor}=127.0.0.1:0"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        arguments += ["--listen", f"{acceptor}=127.0.0.1:0"]
+    ended = fork_server.run(arguments, os.environ, ROOT, PATIENCE_S)
     assert ended.returncode == 2
     assert "chmod 600" in ended.stderr
 

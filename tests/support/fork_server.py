@@ -27,6 +27,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
@@ -60,6 +61,13 @@ class Forked:
             os.close(self._end)
         return self._status
 
+    def finished(self, timeout: float) -> subprocess.CompletedProcess[str]:
+        """Read what it writes to its end, and wait for its exit status.  Raises TimeoutExpired."""
+        with self.stdout, self.stderr, ThreadPoolExecutor(1) as reader:
+            errors = reader.submit(self.stderr.read)
+            output = self.stdout.read()
+            return subprocess.CompletedProcess(["bartleby"], self.wait(timeout), output, errors.result())
+
     def kill(self) -> None:
         """Send SIGKILL."""
         if self._status is None:
@@ -76,6 +84,13 @@ def start(arguments: Sequence[str], environment: Mapping[str, str], directory: P
     for descriptor in (its_output, its_errors, its_end):
         os.close(descriptor)
     return Forked(_read(end), end, output, errors)
+
+
+def run(
+    arguments: Sequence[str], environment: Mapping[str, str], directory: Path, timeout: float
+) -> subprocess.CompletedProcess[str]:
+    """Run `bartleby ARGUMENTS` in a process of its own, to its end.  Raises TimeoutExpired."""
+    return start(arguments, environment, directory).finished(timeout)
 
 
 def _read(end: int) -> int:
@@ -151,7 +166,7 @@ def _keep(request: bytes, descriptors: list[int]) -> tuple[str, list[str]]:
 def main() -> None:
     """Import and serve; in a forked process, run the broker."""
     import_module("broker.daemon.run")  # the command imports it only when it is called
-    from broker.cli.main import cli
+    from broker.cli.main import main as command
     from broker.engine.filter import prepare
     from broker.management.api import application
     from broker.management.limits import Limits
@@ -164,8 +179,10 @@ def main() -> None:
     if request is not None:
         preparation, arguments = request
         sys.argv[1:] = arguments
+        sys.stdout = os.fdopen(1, "w")  # the server's know what was there before: a file, in which they seek
+        sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace")
         exec(preparation, {})
-        cli(arguments, prog_name="bartleby")
+        command()
 
 
 if __name__ == "__main__":
