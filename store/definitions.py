@@ -4,22 +4,17 @@ A segment can be read alone, so a definition that its records refer to is repeat
 not keep a segment: those whose latest record it has are first repeated elsewhere (`lost_with`).  A segment more than
 half full of them stays until the cleaner writes them again: otherwise, with more definitions than fit into a segment,
 each new segment would be filled with them, and they would be rewritten for ever.
+
+All subscriptions of a topic, 100,000 perhaps, are repeated when the first message to it comes to a segment: so what is
+known of a definition is in plain dicts, of which many are changed at once.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
 
+from store.record import repeated
 from store.space import Space
-
-
-@dataclass(slots=True, eq=False)
-class _Definition:
-    """The latest record, the segment that has it, and all segments that have a record of this definition."""
-
-    record: bytes = b""
-    latest: int = 0
-    segments: set[int] = field(default_factory=set)
 
 
 class Definitions:
@@ -34,35 +29,56 @@ class Definitions:
         self.later: set[int] = set()
         self._space = space
         self._stays_above = segment_bytes // 2
-        self._by_key: dict[int, _Definition] = {}
+        self._records: dict[int, bytes] = {}  # the latest of each, as a repetition ...
+        self._latest: dict[int, int] = {}  # ... and the segment that has it
+        self._in: dict[int, set[int]] = {}  # those of which a segment has a record, by segment
         # Bytes of the latest definitions, by segment; and of the complete segments that stay for them.
         self._bytes: dict[int, int] = {}
         self._staying: dict[int, int] = {}
 
+    def begin(self, segment: int) -> None:
+        """Begin a segment, which has none."""
+        self.mentioned = self._in[segment] = set()
+
     def record(self, key: int) -> bytes:
-        """The latest record of a definition."""
-        return self._by_key[key].record
+        """The record that repeats a definition."""
+        return self._records[key]
 
     def defined(self, key: int, record: bytes, segment: int) -> None:
         """Note that a record in this segment is the latest definition of the key."""
-        definition = self._by_key.get(key)
-        if definition is None:
-            definition = self._by_key[key] = _Definition()
-        else:
-            self._count(definition.latest, -len(definition.record))
+        before = self._records.get(key)
+        if before is not None:
+            self._count(self._latest[key], -len(before))
         self._count(segment, len(record))
-        definition.record = record
-        definition.latest = segment
-        definition.segments.add(segment)
+        self._records[key] = repeated(record)
+        self._latest[key] = segment
+        self._in.setdefault(segment, set()).add(key)
+
+    def repeat(self, keys: Sequence[int], segment: int) -> list[bytes]:
+        """Return the records that repeat definitions, and note that they are in this segment."""
+        records = [self._records[key] for key in keys]
+        nbytes = sum(map(len, records))
+        before = set(map(self._latest.__getitem__, keys))
+        if len(before) == 1:
+            self._count(before.pop(), -nbytes)
+        else:
+            for key, record in zip(keys, records, strict=True):
+                self._count(self._latest[key], -len(record))
+        self._count(segment, nbytes)
+        self._latest.update(dict.fromkeys(keys, segment))
+        self._in.setdefault(segment, set()).update(keys)
+        return records
 
     def undefined(self, key: int, segment: int) -> None:
         """Note that a record in this segment deletes the key: it must stay as long as any segment that defines it."""
-        self.mentioned.discard(key)
         self.later.discard(key)
-        definition = self._by_key.pop(key, None)
-        if definition is not None:
-            self._count(definition.latest, -len(definition.record))
-            for other in definition.segments:
+        record = self._records.pop(key, None)
+        if record is None:
+            return
+        self._count(self._latest.pop(key), -len(record))
+        for other, keys in self._in.items():
+            if key in keys:
+                keys.remove(key)
                 self._space.refer(segment, other)
 
     def _count(self, segment: int, nbytes: int) -> None:
@@ -81,13 +97,12 @@ class Definitions:
 
     def staying_in(self, segment: int) -> list[int]:
         """The definitions for which a segment stays."""
-        return self._latest_in({segment}) if segment in self._staying else []
+        return self._latest_in((segment,), self._in[segment]) if segment in self._staying else []
 
-    def lost_with(self, segments: set[int]) -> list[int]:
+    def lost_with(self, segments: Collection[int]) -> list[int]:
         """The definitions whose latest record is in these segments, which are about to be dropped."""
-        for definition in self._by_key.values():
-            definition.segments -= segments
-        return self._latest_in(segments)
+        return self._latest_in(segments, set().union(*[self._in.pop(segment, ()) for segment in segments]))
 
-    def _latest_in(self, segments: set[int]) -> list[int]:
-        return [key for key, definition in self._by_key.items() if definition.latest in segments]
+    def _latest_in(self, segments: Collection[int], keys: Collection[int]) -> list[int]:
+        """Those of these definitions whose latest record is in these segments, in the order in which they came."""
+        return sorted([key for key in keys if self._latest[key] in segments])

@@ -483,7 +483,7 @@ class Journal:
         self._used = SEGMENT_HEADER_BYTES
         self._capacity = self._spare.nbytes
         self._refused = False
-        self._definitions.mentioned.clear()
+        self._definitions.begin(self.segment)
         self._submit(Begin(self.segment, self.broker_id, self._position))
         opened = record.opened(self._id_limit, {n: self.space.end(n) for n in self.space.segments}, self._about)
         self.space.opened(self.segment)
@@ -502,8 +502,7 @@ class Journal:
         dead = self.space.take_dead(self.segment)
         if not dead:
             return
-        for key in self._definitions.lost_with(set(dead)):
-            self.define(key, record.repeated(self._definitions.record(key)))
+        self.add_all(self._definitions.repeat(self._definitions.lost_with(set(dead)), self.segment))
         self.add(record.trimmed(dead))
         self._seal()
         self._submit(Trim(dead))
@@ -514,12 +513,11 @@ class Journal:
         """Add a record of a defining type, and remember it for repetition.  `key` is its id."""
         self.add(record)
         definitions = self._definitions
-        definitions.defined(key, record, self.segment)
         if self.is_overtaking:
             definitions.later.discard(key)
         elif self.held and key not in definitions.mentioned:
             definitions.later.add(key)
-        definitions.mentioned.add(key)
+        definitions.defined(key, record, self.segment)
 
     def ensure_defined(self, key: int) -> None:
         """Repeat a definition unless this segment has it.  Call before a record that refers to it."""
@@ -527,7 +525,23 @@ class Journal:
             self._open_entry()
         definitions = self._definitions
         if key not in definitions.mentioned or (self.is_overtaking and key in definitions.later):
-            self.define(key, record.repeated(definitions.record(key)))
+            self.define(key, definitions.record(key))
+
+    def ensure_all_defined(self, keys: Sequence[int]) -> None:
+        """The same for many definitions: some 100,000 may be repeated in one go."""
+        if not self._parts:
+            self._open_entry()
+        definitions = self._definitions
+        if definitions.mentioned.issuperset(keys) and not definitions.later:
+            return
+        missing = [key for key in keys if key not in definitions.mentioned]
+        if self.is_overtaking and definitions.later:
+            missing += [key for key in keys if key in definitions.later]
+            definitions.later.difference_update(missing)
+        elif self.held:
+            definitions.later.update(missing)
+        if missing:
+            self.add_all(definitions.repeat(missing, self.segment))
 
     def undefine(self, key: int, record: bytes) -> None:
         """Add the record that deletes a definition, and forget it."""
@@ -542,7 +556,7 @@ class Journal:
         keys = self._definitions.staying_in(segment)
         with suppress(JournalFull):
             for key in keys:
-                again = record.repeated(self._definitions.record(key))
+                again = self._definitions.record(key)
                 self.reserve(len(again), essential=True)
                 self.define(key, again)
         return len(keys)

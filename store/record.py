@@ -298,6 +298,8 @@ session_part_deleted: Final[Define] = partial(_definition, RecordType.SESSION_PA
 def repeated(record: bytes) -> bytes:
     """The same record, marked as a repetition."""
     (flags,) = _FLAGS.unpack_from(record, 6)
+    if flags & REPEATED:
+        return record
     return record[:6] + _FLAGS.pack(flags | REPEATED) + record[8:]
 
 

@@ -91,8 +91,7 @@ class Ledger:
         return len(facts)
 
     def _lead(self, header: MessageHeader, queue_ids: list[int]) -> tuple[bytes, int]:
-        for queue_id in queue_ids:
-            self._journal.ensure_defined(queue_id)
+        self._journal.ensure_all_defined(queue_ids)
         return encode_header(header, queue_ids), record_flags(header)
 
     # -- deliveries ------------------------------------------------------------------------------------------------
