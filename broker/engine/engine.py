@@ -248,5 +248,9 @@ class Engine:
         The records of that are durable when `confirmation` is.  Call it between commits (`Transactions.between`).  All
         are counted at once, or the books would not agree: 100,000 queues take some 10 ms.
         """
-        queues = list(self._state.queues.values())
-        return self._state.journal.position, queues, list(map(attrgetter("stored"), queues))
+        state = self._state
+        queues, stored = list(state.queues.values()), list(map(attrgetter("stored"), state.queues.values()))
+        fanned = state.stored_on_their_way()
+        if fanned:
+            stored = [count + fanned.get(queue, 0) for queue, count in zip(queues, stored, strict=True)]
+        return state.journal.position, queues, stored

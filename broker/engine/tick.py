@@ -13,18 +13,21 @@ from typing import Final
 
 from broker.engine.delivery import dispatch, redelivery
 from broker.engine.delivery.transaction import Transactions
+from broker.engine.model.message import Message
 from broker.engine.moves import expiry
 from broker.engine.queues import arrival
 from broker.engine.queues.paging import tail_compaction
+from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import settle_acknowledged
-from broker.engine.queues.state import NO_WAY_BACK, State, Waiter
+from broker.engine.queues.state import NO_WAY_BACK, FanOut, State, Waiter
 from broker.engine.queues.steps import LongWork
 from broker.engine.recovery import clock_changes
 from broker.engine.recovery.cleaning import Cleaner
 from broker.engine.routing import reaper
 from broker.engine.watchers import Watchers
 
-#: How many runs of messages land together on a queue, what each costs, in microseconds, and how many messages one does.
+#: How many runs of messages land together on a queue, and on how many queues a run does; what each costs, in
+#: microseconds, and how many messages one does.
 _LANDING_TOGETHER: Final = 64
 _LANDING_COST: Final = 5
 _LANDED_FOR_A_MICROSECOND: Final = 16
@@ -129,7 +132,7 @@ class Ticks:
         if state.full_reported and state.journal.accepting:
             state.full_reported = False
         # The disk may have been quicker than the tick: durability announced meanwhile is not announced again.
-        if state.landed or (state.waiting and state.waiting[0].ticket <= state.journal.durable):
+        if state.landed or state.fans or (state.waiting and state.waiting[0].ticket <= state.journal.durable):
             state.steps.ensure(state.steps.budget_min)
             self.durable(state.journal.durable)
 
@@ -137,7 +140,7 @@ class Ticks:
     def has_more(self) -> bool:
         """Whether another tick must follow the one that has ended at once."""
         state = self._state
-        if self._more or state.dirty_later or state.dirty or state.landed or self._confirmed_later:
+        if self._more or state.dirty_later or state.dirty or state.landed or state.fans or self._confirmed_later:
             return True
         return bool(state.steps) and not self._disk_is_busy  # begun at the end of the tick
 
@@ -254,8 +257,13 @@ class Ticks:
             state.held.begin_call(state.journal)
         while state.waiting and state.waiting[0].ticket <= ticket:
             work = state.waiting.popleft()
-            for queue, messages in work.landing:
-                state.landed.setdefault(queue, deque()).append(messages)
+            for queues, messages in work.landing:
+                queue = queues[0]
+                if len(queues) == 1 and not (queue.fanned or queue.behind):
+                    state.landed.setdefault(queue, deque()).append(messages)
+                    continue
+                queue.behind += len(queues) == 1
+                state.fans.append(FanOut(work.number, queues, messages))
             for chunk, rows in work.carried:
                 tail_compaction.settled(chunk, rows)
             for held in work.held:
@@ -267,23 +275,46 @@ class Ticks:
             state.held.absorb(state.journal)
 
     def _land(self) -> None:
-        """Let what is durable land, as far as the budget goes; queues take turns."""
+        """Let what is durable land, as far as the budget goes; queues take turns, and with them what is for many."""
         state = self._state
-        landed, steps = state.landed, state.steps
-        while landed:
-            queue = next(iter(landed))
-            runs = landed.pop(queue)
-            for _ in range(min(len(runs), _LANDING_TOGETHER)):
-                messages = runs.popleft()
-                if not queue.deleted:
-                    queue.landing -= len(messages)
-                    arrival.land(state, queue, messages)
-                if not steps.spend(_LANDING_COST + len(messages) // _LANDED_FOR_A_MICROSECOND):
-                    break
-            if runs and not queue.deleted:
-                landed[queue] = runs  # behind the others
-            if steps.left <= 0:
+        while state.landed or state.fans:
+            if state.landed:
+                self._land_some(*state.landed.popitem(last=False))
+            if state.fans:
+                self._fan_out(state.fans[0])
+            if state.steps.left <= 0:
                 return
+
+    def _land_some(self, queue: Queue, runs: deque[list[Message]]) -> None:
+        """Let runs land on a queue."""
+        state = self._state
+        for _ in range(min(len(runs), _LANDING_TOGETHER)):
+            messages = runs.popleft()
+            if not queue.deleted:
+                queue.landing -= len(messages)
+                arrival.land(state, queue, messages)
+            if not state.steps.spend(_LANDING_COST + len(messages) // _LANDED_FOR_A_MICROSECOND):
+                break
+        if runs and not queue.deleted:
+            state.landed[queue] = runs  # behind the others
+
+    def _fan_out(self, fan: FanOut) -> None:
+        """Let a run land on some of many queues, behind what has still to land on them."""
+        state, messages = self._state, fan.messages
+        cost = _LANDING_COST + len(messages) // _LANDED_FOR_A_MICROSECOND
+        for queue in fan.queues[fan.landed : fan.landed + _LANDING_TOGETHER]:
+            earlier = state.landed.pop(queue, None)
+            if earlier is not None:
+                self._land_some(queue, earlier)
+                if queue in state.landed:
+                    break
+            fan.landed += 1
+            if not queue.deleted:
+                arrival.land_from(state, fan, queue)
+            if not state.steps.spend(cost):
+                break
+        if fan.landed == len(fan.queues):
+            state.fans.popleft()
 
     def take_confirmed(self) -> dict[Waiter, int]:
         """Return those to be told now, and forget them."""

@@ -166,7 +166,7 @@ def reasons(account: Account) -> Counter[RemovalReason]:
 def check_counters(broker: SimBroker) -> None:
     """Each queue in memory: what was added is what left, by whatever way, and what is there."""
     for queue in broker.engine.queues.values():
-        added, gone = queue.counters.added, sum(queue.left)
+        added, gone = queue.added, sum(queue.left)
         assert added == gone + queue.message_count, f"{queue.name}: {added} came, {gone} left"
         held = sum([len(each) for each in (*[consumer.unacked for consumer in queue.consumers], *queue.leaving)])
         assert queue.delivering == (0 if queue.non_destructive else held)

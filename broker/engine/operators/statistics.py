@@ -39,7 +39,7 @@ class Figures:
             self.ready += queue.ready
             self.scheduled += len(queue.scheduled)
             self.delivering += queue.delivering
-            self.landing += queue.landing
+            self.landing += queue.landing + queue.fanned
             if queue.tail is not None:
                 self.paged += queue.tail.messages
                 self.paged_bytes += queue.tail.bytes

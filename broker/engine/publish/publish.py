@@ -295,7 +295,10 @@ def _follow(state: State, arrived: Sequence[Message], sends: Sequence[Send]) -> 
         extras = state.diverts.extras(send.address)
         if extras is not None and extras.reach:
             return False  # diverts lead to others
-        for queue in chain(*state.candidates(send.address, send.queue, send.routing_type)):
+        targets = state.candidates(send.address, send.queue, send.routing_type)
+        if arrival.are_many(state, targets[1]):
+            return False  # they are not looked at one by one
+        for queue in chain(*targets):
             before = reached.get(queue)
             if before is not None:
                 if not places:

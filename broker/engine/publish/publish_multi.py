@@ -4,7 +4,8 @@ Messages in a run with the same header cost little each (`arrival`), but if a cl
 each message would be a run of its own.  Here they are routed a send at a time, and put back in order where that
 matters, by their ids: those rise in order of arrival, in the journal and on each queue.
 
-This is only for simple cases (`_room_needed`): the addresses do nothing but route, nothing is full, nothing is paged.
+This is only for simple cases (`_room_needed`): the addresses do nothing but route, to few queues, nothing is full,
+nothing is paged.
 All other messages are published one after the other (`publish.in_turn`).
 """
 
@@ -40,6 +41,8 @@ def publish(state: State, messages: Sequence[Message], sends: Sequence[Send]) ->
     if need is None:
         return False
     routes = [_route(state, send) for send in sends]
+    if any([arrival.are_many(state, queues) for groups in routes for queues, _ in groups]):
+        return False
     if any([_refuses(state, send, groups) for send, groups in zip(sends, routes, strict=True)]):
         return False
     if need:

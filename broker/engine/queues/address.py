@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Set as AbstractSet
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
@@ -70,6 +71,7 @@ class Address:
     extras_version: int = -1
     queues: dict[Queue, None] = field(default_factory=dict)  # in the order of their bindings
     targets: Targets = field(default_factory=lambda: ([], []))  # with those of wildcard addresses
+    durable_ids: array[int] | None = None  # of the durable ones of many multicast `targets`; None: not asked for yet
     patterns: tuple[Address, ...] = ()  # these wildcard addresses
     targets_version: int = -1
     targets_key: tuple[int, int] = (0, 0)

@@ -6,6 +6,8 @@ split a run; then the messages are grouped by the queues that accept them.
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Collection, Sequence
 from itertools import islice
 from typing import Final
 
@@ -18,12 +20,18 @@ from broker.engine.queues.paging.tail import Landing
 from broker.engine.queues.queue import DeliveryState, Matches, Queue
 from broker.engine.queues.removal import remove
 from broker.engine.queues.room import Admission, places_left, queue_has_recovered
-from broker.engine.queues.state import State
+from broker.engine.queues.state import FanOut, State
 from broker.engine.queues.steps import Steps
 from broker.engine.queues.types.grouped import bucket
 from store.body import LargeBody
 from store.errors import JournalFull
 from store.record import RemovalReason
+
+#: A run that enters more queues lands on some of them in each tick.
+MANY_QUEUES: Final = 256
+
+#: So many queues cost a microsecond when a run enters them all.
+_ENTERED_FOR_A_MICROSECOND: Final = 5
 
 #: How long a message that could not be moved (full disk) waits before the next attempt.
 MOVE_RETRY_MS: Final = 5_000
@@ -37,7 +45,7 @@ def route(
     Spends what the filters cost.
     """
     if not anycast:
-        if all(queue.accepts_all for queue in multicast):
+        if all([queue.accepts_all for queue in multicast]):
             return [(multicast, messages)] if multicast else []
     elif not multicast and len(anycast) == 1 and anycast[0].accepts_all:
         return [(anycast, messages)]
@@ -129,7 +137,7 @@ def publish(
         message.id = next_id
         next_id += 1
     for queues, run in groups:
-        _place(state, queues, run, nbytes if run is messages else -1, full=full)
+        _place(state, address, queues, run, nbytes if run is messages else -1, full=full)
     if routed < len(messages):
         if header.durable or unrouted is not None:
             left = _left(messages, groups)
@@ -213,23 +221,28 @@ def _drop_all(state: State, address: Address, messages: list[Message]) -> None:
     state.room.report_dropping(address)
 
 
-def _place(state: State, queues: list[Queue], messages: list[Message], nbytes: int, *, full: bool) -> None:
+def _place(
+    state: State, address: Address, queues: list[Queue], messages: list[Message], nbytes: int, *, full: bool
+) -> None:
     """Put a run on its queues, through the journal where both messages and queue are durable; on disk only if `full`.
 
     Messages on a non-durable queue do not wait for the journal, unless they are paged, even if other queues store them.
     """
     header = messages[0].header
-    paged: list[Queue] = []
+    paged: Collection[Queue] = ()
     if full or state.paged:
         paged = admit.choose(state, header, queues, full=full)
     hold(state, queues, messages, nbytes)
-    durable = [queue.id for queue in queues if queue.durable] if header.durable else []
+    durable = _durable_ids(address, queues) if header.durable else ()
     if durable:
         header_bytes = state.ledger.stored(header, durable, messages)
     end = state.journal.end
     if header.attempts != NEW:
         for queue in queues:
             note_attempts(state, queue, messages, header.attempts)
+    if are_many(state, queues):
+        paged = set(paged)
+        queues = _fan_out(state, queues, messages, paged, full=full, storing=len(durable))
     for queue in queues:
         state.count_added(queue, len(messages))
         if durable and queue.durable:
@@ -245,15 +258,89 @@ def _place(state: State, queues: list[Queue], messages: list[Message], nbytes: i
             follow(state, queue, admitted, paged=queue in paged)
 
 
-def within_limit(state: State, queue: Queue, messages: list[Message], *, full: bool = False) -> list[Message]:
+def are_many(state: State, queues: list[Queue]) -> bool:
+    """Whether a run that enters these queues lands on some of them in each tick."""
+    return len(queues) > 1 and len(queues) > state.steps.at_most(MANY_QUEUES)
+
+
+def _durable_ids(address: Address, queues: list[Queue]) -> Sequence[int]:
+    """The ids of the queues that store durable messages; noted if they are all that the address sends messages to."""
+    if queues is not address.targets[1] or len(queues) <= MANY_QUEUES:
+        return [queue.id for queue in queues if queue.durable]
+    if address.durable_ids is None:
+        address.durable_ids = array("Q", [queue.id for queue in queues if queue.durable])
+    return address.durable_ids
+
+
+def _fan_out(
+    state: State, queues: list[Queue], messages: list[Message], paged: Collection[Queue], *, full: bool, storing: int
+) -> list[Queue]:
+    """Let a run enter many queues, on which it lands some at a time; returns the others, which it enters at once.
+
+    `storing`: how many of the queues store it.  Hardly anything is done for each queue here: there may be 100,000.
+    """
+    alone, many = list[Queue](), queues
+    if paged or (full and not storing):
+        alone = [queue for queue in queues if queue in paged or (full and not storing and queue.messages_max >= 0)]
+        others = set(alone)
+        many = [queue for queue in queues if queue not in others]
+    later, at_once = many, list[Queue]()
+    if storing < len(queues):
+        later = [queue for queue in many if _awaits_others(queue) or (storing and queue.durable)]
+        awaiting = set(later)
+        at_once = [queue for queue in many if queue not in awaiting]
+    for some in (later, at_once):
+        if len(some) == 1:
+            alone += some
+            continue
+        for queue in some:
+            queue.fanned += len(messages)
+        state.steps.spend(len(some) // _ENTERED_FOR_A_MICROSECOND)
+    if len(at_once) > 1:
+        state.fans.append(FanOut(state.work.number, at_once, messages))
+    if len(later) > 1:
+        state.work_landing_on(later).landing.append((later, messages))
+    return alone
+
+
+def _awaits_others(queue: Queue) -> bool:
+    """Whether messages that come to a queue land behind others."""
+    return bool(queue.landing or queue.fanned)
+
+
+def land_from(state: State, fan: FanOut, queue: Queue) -> None:
+    """Let a run land on the next of its queues, as far as the limit of that allows."""
+    messages = fan.messages
+    if len(fan.queues) == 1:
+        queue.behind -= 1
+        queue.landing -= len(messages)
+    else:
+        enter_from_many(state, queue, messages)
+        if queue.messages_max >= 0:
+            messages = within_limit(state, queue, messages, behind=queue.landing + queue.fanned)
+    if messages:
+        land(state, queue, messages)
+
+
+def enter_from_many(state: State, queue: Queue, messages: list[Message]) -> None:
+    """Count messages as having come that were on their way to this and many other queues."""
+    queue.fanned -= len(messages)
+    state.count_added(queue, len(messages))
+    if queue.durable and messages[0].segment:
+        queue.stored += len(messages)
+
+
+def within_limit(
+    state: State, queue: Queue, messages: list[Message], *, full: bool = False, behind: int = 0
+) -> list[Message]:
     """The messages of a run that may stay on a queue with a limit; the rest is recorded as entered and dropped.
 
-    `full`: the messages would have to be paged.
+    `full`: the messages would have to be paged; `behind`: messages that come to the queue after these.
     """
     paging = not messages[0].header.durable and (full or queue.tail is not None)
     if queue.drop_oldest and not paging:
         return messages
-    free = max(places_left(queue, 0 if paging else queue.messages_max), 0)
+    free = max(places_left(queue, 0 if paging else queue.messages_max) + behind, 0)
     if len(messages) <= free:
         if queue.overflowing and not (full or queue.tail) and queue_has_recovered(queue, free - len(messages)):
             queue.overflowing = False
@@ -309,8 +396,8 @@ def stored(state: State, queue: Queue, messages: list[Message], *, paged: bool =
     wait for the disk once, not twice.
     """
     early = (queue.strict or _is_recorded(queue)) and queue.kind is None
-    if early and not (paged or queue.non_destructive or queue.landing):
-        queue.ahead = max(queue.ahead, state.work_landing_on(queue).number)
+    if early and not (paged or queue.non_destructive or _awaits_others(queue)):
+        queue.ahead = max(queue.ahead, state.work_landing_on([queue]).number)
         land(state, queue, messages)
         return
     _await_disk(state, queue, messages)
@@ -321,7 +408,7 @@ def follow(state: State, queue: Queue, messages: list[Message], *, paged: bool =
 
     So a producer's messages keep their order, durable or not.
     """
-    if not queue.landing:
+    if not _awaits_others(queue):
         land(state, queue, messages, paged=paged)
         return
     if paged:
@@ -331,7 +418,8 @@ def follow(state: State, queue: Queue, messages: list[Message], *, paged: bool =
 
 def _await_disk(state: State, queue: Queue, messages: list[Message]) -> None:
     queue.landing += len(messages)
-    state.work_landing_on(queue).landing.append((queue, messages))
+    queues = [queue]
+    state.work_landing_on(queues).landing.append((queues, messages))
 
 
 def _is_recorded(queue: Queue) -> bool:

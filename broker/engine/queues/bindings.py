@@ -74,11 +74,13 @@ class Bindings:
             others = [queue for queue in self._match(address.name) if queue.address is not address]
             address.patterns = tuple(dict.fromkeys([queue.address for queue in others]))
             queues = [*address.queues, *others]
+            multicast = RoutingType.MULTICAST
             address.targets = (
-                [queue for queue in queues if queue.routing_type is RoutingType.ANYCAST],
-                [queue for queue in queues if queue.routing_type is RoutingType.MULTICAST],
+                [queue for queue in queues if queue.routing_type is not multicast],
+                [queue for queue in queues if queue.routing_type is multicast],
             )
-            address.match_cost = _match_cost(queues)
+            address.durable_ids = None
+            address.match_cost = _match_cost(queues) if self._filtered else 0
             address.targets_version = self._version
         return address.targets
 

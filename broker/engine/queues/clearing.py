@@ -114,6 +114,9 @@ def detach_all(state: State, queue: Queue) -> tuple[list[Consumer], list[Message
     """
     queue.check_public()
     messages = state.landing_on(queue)
+    for queues, run in state.on_their_way() if queue.fanned else ():
+        if queue in queues:
+            arrival.enter_from_many(state, queue, run)
     queue.landing = 0
     closed = list(queue.consumers)
     for consumer in closed:

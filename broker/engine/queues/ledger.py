@@ -50,7 +50,7 @@ class Ledger:
 
     # -- messages --------------------------------------------------------------------------------------------------
 
-    def stored(self, header: MessageHeader, queue_ids: list[int], messages: list[Message]) -> int:
+    def stored(self, header: MessageHeader, queue_ids: Sequence[int], messages: list[Message]) -> int:
         """A run with this header has entered these queues; returns the bytes of the encoded header in each record."""
         journal = self._journal
         facts, flags = self._lead(header, queue_ids)
@@ -90,7 +90,7 @@ class Ledger:
             message.copied_to(journal.segment)
         return len(facts)
 
-    def _lead(self, header: MessageHeader, queue_ids: list[int]) -> tuple[bytes, int]:
+    def _lead(self, header: MessageHeader, queue_ids: Sequence[int]) -> tuple[bytes, int]:
         self._journal.ensure_all_defined(queue_ids)
         return encode_header(header, queue_ids), record_flags(header)
 

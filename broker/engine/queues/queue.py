@@ -4,6 +4,8 @@ A message on a queue is in exactly one of these places, and each has its contain
 
     landing      stored in the open or a submitted journal entry, not yet durable, or behind such messages; no consumer
                  sees it.  Where deliveries are recorded, messages need not wait here (`arrival.stored`)
+    fanned       the same for messages that enter many queues: they are counted as having come when they land, on some
+                 of the queues in each tick (`State.fans`)
     backlog      ready for delivery
     tail         ready as well, but only on disk: behind the backlog, see `paging`
     scheduled    waiting for its time (scheduled delivery, or the delay before a redelivery); on disk in the tail too
@@ -169,12 +171,15 @@ class Queue:
     # Derived from these (`refresh`).
     non_destructive: bool = False
     open: bool = True
+    accepts_all: bool = True  # every message may enter without a check
     stopped: bool = False
     strict: bool = False
 
     # Its messages.
     backlog: Backlog = field(default_factory=Backlog)
     landing: int = 0  # how many; the messages are in the work of their tick (`State.landing_on`)
+    fanned: int = 0  # how many are on their way to this and many other queues
+    behind: int = 0  # how many runs have to land behind such ones
     scheduled: dict[int, tuple[int, Message]] = field(default_factory=dict)  # id -> (due, message)
     scheduled_ids: list[int] | None = None  # of `scheduled`, in order, and of some that have left; None: not needed yet
     tail: Tail | None = None
@@ -212,10 +217,11 @@ class Queue:
             self.rebuild()
 
     def refresh(self) -> None:
-        """Recompute `open`, `stopped` and `strict` after a change of what they depend on."""
+        """Recompute `open`, `accepts_all`, `stopped` and `strict` after a change of what they depend on."""
         attributes = self.attributes
         self.open = attributes.enabled and (not attributes.purge_on_no_consumers or bool(self.consumers))
         self.open = self.open and self.internal_owner is None
+        self.accepts_all = self.filter is None and not self.no_local and self.reader is None and self.open
         self.stopped = self.paused or self.address.paused
         self.strict = self.durable and self.address.settings.strict
         if self.strict and self.journalled is _NEVER_STRICT:
@@ -251,7 +257,7 @@ class Queue:
     @property
     def message_count(self) -> int:
         """All messages on the queue, wherever they are."""
-        return self.ready + self.paged + self.landing + self.scheduled_count + self.delivering
+        return self.ready + self.paged + self.landing + self.fanned + self.scheduled_count + self.delivering
 
     @property
     def internal(self) -> bool:
@@ -281,7 +287,13 @@ class Queue:
     def counts(self) -> dict[str, int]:
         """All of its counters, by name."""
         left = {name: self.left[reason] for reason, name in LEFT_COUNTERS.items()}
-        return {name: left[name] if name in left else getattr(self.counters, name) for name in COUNTED}
+        here = {"added": self.added, "delivered": self.counters.delivered, "redelivered": self.counters.redelivered}
+        return {name: left[name] if name in left else here[name] for name in COUNTED}
+
+    @property
+    def added(self) -> int:
+        """How many messages have come since the start, with those on their way to many queues."""
+        return self.counters.added + self.fanned
 
     def check_owner(self, access: Access) -> None:
         """Refuse a subscription that another user has made.  Raises Denied.
@@ -310,11 +322,6 @@ class Queue:
         if self.reader is not None and not _may_read(self.reader, message):
             return False
         return self.filter is None or (found or Matches(message)).match(self.filter)
-
-    @property
-    def accepts_all(self) -> bool:
-        """Whether every message may enter without a check."""
-        return self.filter is None and not self.no_local and self.reader is None and self.open
 
     @property
     def forgets(self) -> bool:

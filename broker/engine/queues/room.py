@@ -267,7 +267,7 @@ def places_left(queue: Queue, most: int) -> int:
             if not consumer.counted:
                 return UNLIMITED
             taking += consumer.credit
-    return most + taking - queue.ready - queue.paged - queue.scheduled_count - queue.landing
+    return most + taking - queue.ready - queue.paged - queue.scheduled_count - queue.landing - queue.fanned
 
 
 def queue_has_recovered(queue: Queue, free: int) -> bool:

@@ -4,7 +4,7 @@ A tick is one turn of the engine's driver.  Within it verbs change state and add
 entry; at its end the entry is sealed.  Four things wait until the entry is durable:
 
     landing     messages stored in the entry, which become ready on their queues (on strict queues they are ready at
-                once, see `arrival.stored`)
+                once, see `arrival.stored`); on many queues some at a time (`FanOut`)
     carried     paged messages copied in the entry (cleaning), which can be read there
     held        deliveries journalled in the entry (strict mode), which are sent
     waiters     sessions with confirmations to send, which the engine's driver tells
@@ -18,11 +18,12 @@ caught there and passed to `blame`: it costs that connection, and the verb goes 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import InitVar, dataclass, field
+from itertools import islice
 from math import inf
 from random import Random
 from typing import Final, Protocol
@@ -95,7 +96,7 @@ class Work:
 
     number: int
     ticket: int = 0
-    landing: list[tuple[Queue, list[Message]]] = field(default_factory=list)
+    landing: list[tuple[list[Queue], list[Message]]] = field(default_factory=list)
     carried: list[tuple[Chunk, list[int]]] = field(default_factory=list)
     held: list[Held] = field(default_factory=list)
     waiters: dict[Waiter, None] = field(default_factory=dict)
@@ -104,6 +105,24 @@ class Work:
     def waits(self) -> bool:
         """Whether anything waits."""
         return bool(self.landing or self.held or self.waiters or self.carried)
+
+
+@dataclass(slots=True, eq=False)
+class FanOut:
+    """A run of messages, durable if it must be, that lands on many queues, in their order: on some in each tick.
+
+    `number`: the tick in which it came; `landed`: on how many queues it is.  What comes to one of the others later is
+    another one, behind it: on a single queue, as a run that is for many has at least two (`Queue.behind`).
+    """
+
+    number: int
+    queues: list[Queue]
+    messages: list[Message]
+    landed: int = 0
+
+    def has_still(self, queue: Queue) -> bool:
+        """Whether it has still to land on a queue."""
+        return queue in islice(self.queues, self.landed, None)
 
 
 @dataclass(slots=True, eq=False)
@@ -215,8 +234,10 @@ class State:
     held: HeldEntry | None = None
     overtaking: Work | None = None
     waiting: deque[Work] = field(default_factory=deque)
-    #: Runs of messages that are durable and become ready as far as the budget of each tick goes.
-    landed: dict[Queue, deque[list[Message]]] = field(default_factory=dict)
+    #: Runs of messages that are durable and become ready as far as the budget of each tick goes, those for one queue,
+    #: and in their order those for many.
+    landed: OrderedDict[Queue, deque[list[Message]]] = field(default_factory=OrderedDict)
+    fans: deque[FanOut] = field(default_factory=deque)
     #: Messages settled as consumed but not yet removed.
     acknowledged: dict[Consumer, list[Message]] = field(default_factory=dict)
     unfinished: Unfinished = field(default_factory=Unfinished)
@@ -390,12 +411,35 @@ class State:
 
         Searches all messages that are not yet durable.
         """
-        if not queue.landing:
+        if not (queue.landing or queue.fanned):
             return []
-        landed = [message for run in self.landed.get(queue, ()) for message in run]
-        unsealed = (self.work,) if self.overtaking is None else (self.overtaking, self.work)
-        works = [work for work in (*self.waiting, *unsealed) if work.number <= tick]
-        return landed + [m for work in works for at, run in work.landing if at is queue for m in run]
+        found = [message for run in self.landed.get(queue, ()) for message in run]
+        if queue.fanned or queue.behind:
+            found += [m for fan in self.fans if fan.number <= tick and fan.has_still(queue) for m in fan.messages]
+        works = [work for work in self._works() if work.number <= tick]
+        return found + [m for work in works for queues, run in work.landing if queue in queues for m in run]
+
+    def _works(self) -> list[Work]:
+        """The work of all ticks that is not durable, as it will land."""
+        return [*self.waiting, *((self.work,) if self.overtaking is None else (self.overtaking, self.work))]
+
+    def on_their_way(self) -> Iterator[tuple[Iterable[Queue], list[Message]]]:
+        """The runs that have not landed on many queues, and these: there is none as a rule."""
+        for fan in self.fans:
+            if len(fan.queues) > 1:
+                yield islice(fan.queues, fan.landed, None), fan.messages
+        for work in self._works():
+            yield from [(queues, run) for queues, run in work.landing if len(queues) > 1]
+
+    def stored_on_their_way(self) -> dict[Queue, int]:
+        """How many of them are in the journal, by queue, beyond `Queue.stored`."""
+        found: dict[Queue, int] = {}
+        for queues, run in self.on_their_way():
+            if run[0].segment:
+                for queue in queues:
+                    if queue.durable:
+                        found[queue] = found.get(queue, 0) + len(run)
+        return found
 
     # -- entries that are held open (see `held_entry`) --------------------------------------------------------------
 
@@ -447,12 +491,12 @@ class State:
         self._seal(work, self.journal.commit())
         self.work = Work(work.number + 1)
 
-    def work_landing_on(self, queue: Queue) -> Work:
-        """The work with which messages land that enter a queue now, in order: some may wait for the held entry."""
+    def work_landing_on(self, queues: list[Queue]) -> Work:
+        """The work with which messages land that enter queues now, in order: some may wait for the held entry."""
         held = self.held
         if held is None:
             return self.work
-        if self.overtaking is not None and self.journal.is_overtaking and queue not in held.landing:
+        if self.overtaking is not None and self.journal.is_overtaking and held.landing.isdisjoint(queues):
             return self.overtaking
-        held.landing.add(queue)
+        held.landing.update(queues)
         return self.work

@@ -80,7 +80,7 @@ class UnknownFormat(Exception):
     """The journal holds messages of a protocol unknown to this version."""
 
 
-def encode_header(header: MessageHeader, queue_ids: list[int]) -> bytes:
+def encode_header(header: MessageHeader, queue_ids: Sequence[int]) -> bytes:
     """The encoded header of a MESSAGE record, which a run shares."""
     return record.message_facts(
         timestamp=header.timestamp,

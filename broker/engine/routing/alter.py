@@ -129,6 +129,7 @@ def redefine(state: State, queue: Queue, routing_type: RoutingType, filter: Filt
     assert queue.routing_type is routing_type or not queue.consumers, "they have subscribed to one of the other type"
     state.bindings.unbind(queue)
     changes, queue.routing_type, queue.filter = queue.routing_type is not routing_type, routing_type, filter
+    queue.refresh()
     state.bindings.bind(queue)
     if changes and routing_type not in queue.address.routing_types:
         registry.add_routing_type(state, queue.address, routing_type)
@@ -140,6 +141,7 @@ def change_no_local(state: State, queue: Queue, origin: str) -> None:
     """Set the origin whose messages the queue rejects from now on; "": it accepts all."""
     if queue.no_local != origin:
         queue.no_local = origin
+        queue.refresh()
         _define(state, queue)
 
 
@@ -152,6 +154,7 @@ def filter_for(state: State, queue: Queue, access: Access) -> bool:
     if queue.creator != access.user:
         return False
     filtered, queue.reader = queue.reader is not None, access
+    queue.refresh()
     if not filtered:
         _define(state, queue)
     return True
@@ -161,6 +164,7 @@ def unfilter(state: State, queue: Queue) -> None:
     """Let a queue accept messages whoever may read them, as its subscriber may read all of its address."""
     if queue.reader is not None:
         queue.reader = None
+        queue.refresh()
         _define(state, queue)
 
 

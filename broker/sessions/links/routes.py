@@ -389,6 +389,7 @@ class ReceivingRoute(IncomingLink):
             sum([min(each, most) for each in free])
             - self._owner.engine.consumers.ready_for(queue, takers)
             - queue.landing
+            - queue.fanned
         )
 
     def stop(self) -> None:
