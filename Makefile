@@ -8,6 +8,7 @@ BIN := $(VENV)/bin
 RUNNING := $(VENV)/.installed-run
 SHOWING := $(VENV)/.installed-demo
 TESTING := $(VENV)/.installed-test
+COMPILED_ONCE := $(VENV)/.compiled-test
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 
 # Many containers set this.  Each test process would then compile all the modules that it imports.
@@ -24,11 +25,15 @@ run: $(RUNNING)
 test: $(TESTING)
 	@$(MAKE) --no-print-directory --file $(firstword $(MAKEFILE_LIST)) --jobs 2 NICE='nice -n 19' check suite
 
-# Four processes on two cores: two of them mostly wait, for brokers, clients and Spark.  What they import is compiled
-# once before; otherwise each of them compiles all of it.  The tests themselves report collection errors.
-suite: $(TESTING)
-	-$(BIN)/pytest --collect-only -qq >/dev/null
+# Four processes on two cores: two of them mostly wait, for brokers, clients and Spark.
+suite: $(COMPILED_ONCE)
 	$(BIN)/pytest -n 4
+
+# What the processes import, in a new environment: otherwise each of them compiles all of it.  The tests themselves report
+# collection errors.
+$(COMPILED_ONCE): $(TESTING)
+	-$(BIN)/pytest --collect-only -qq >/dev/null
+	@touch $@
 
 check: $(TESTING)
 	$(NICE) $(BIN)/ruff check .

@@ -39,6 +39,7 @@ TOGETHER: Final = (
     "tests/interop/test_links",
     "tests/interop/test_mqtt",
     "tests/interop/",
+    "tests/broker/management/test_conformance.py",
     "tests/packaging/test_wheel.py",
     "tests/compare/",
     "tests/browser/",
