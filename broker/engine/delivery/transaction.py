@@ -60,10 +60,13 @@ _RETURN_COST: Final = 100
 #: A step of checks costs so much.
 _STEP_COST: Final = 500
 
-#: How many deliveries return to their consumers in a step of a rollback, and what that and forgetting a message costs.
+#: How many deliveries return to their consumers in a step of a rollback, and what that costs, giving back the room that
+#: was held on an address, forgetting a message, and deleting what was created for one.
 KEPT_TOGETHER: Final = 512
 _KEPT_COST: Final = 2
+_RELEASE_COST: Final = 3
 _UNDO_COST: Final = 2
+_DELETE_COST: Final = 50
 
 #: The owner of the commits that are done in steps: one after the other.
 _COMMITS: Final = "commits"
@@ -295,7 +298,6 @@ class Transactions:
         self._ending[transaction] = [done]
         settle_acknowledged(state)
         transaction.closed = True
-        state.room.release(transaction.held)
         transaction.sends.clear()  # `batches` has them
         self._return(transaction)
         state.steps.begin(("rollback", transaction), gathered(self._roll_back(transaction)))
@@ -303,6 +305,8 @@ class Transactions:
     def _roll_back(self, transaction: Transaction) -> LongWork:
         state = self._state
         together = state.steps.at_most(KEPT_TOGETHER)
+        while not state.room.release(transaction.held, together):
+            yield _RELEASE_COST * together
         transaction.settlements.reverse()  # the next one last
         while transaction.settlements:
             state.mark = NO_WAY_BACK
@@ -319,10 +323,13 @@ class Transactions:
                 redelivery.give_back(state, consumer.queue, some, redelivery.ROLLBACK, consumer)
             yield _KEPT_COST * len(some)
         while transaction.batches:
-            state.mark = NO_WAY_BACK
             sends, messages = transaction.batches.pop()
-            publish.undo(state, sends)
-            yield _UNDO_COST * (len(sends) + len(messages))
+            for send in sends:
+                state.mark = NO_WAY_BACK
+                created = send.created is not None
+                publish.undo(state, (send,))
+                yield _DELETE_COST if created else _UNDO_COST
+            yield _UNDO_COST * len(messages)
         for done in self._ending.pop(transaction):
             done()
 
@@ -466,16 +473,16 @@ def _performed(state: State, transaction: Transaction) -> LongWork:
                     for send, count, nbytes in charged:
                         room.release_sends(held, send.address.name, count, nbytes)
                     yield _RUN_COST * len(some) + _MESSAGE_COST * len(together)
-            spent = 0
+            spent, left = 0, state.steps.left
             for send, run in parts:
                 count, nbytes = len(run), size_of(run)
                 with room.without(held, [send.address.name]):
                     _publish(state, send, run)
                 room.release_sends(held, send.address.name, count, nbytes)
                 spent += _RUN_COST + _MESSAGE_COST * count
-                if spent >= _STEP_COST:
+                if spent + left - state.steps.left >= _STEP_COST:  # what enters many queues, or is matched, has spent
                     yield spent
-                    spent = 0
+                    spent, left = 0, state.steps.left
             yield spent
         if state.tracer is not None:
             publish.trace(state, state.tracer, messages)

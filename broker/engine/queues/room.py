@@ -35,10 +35,12 @@ messages of an open transaction, from when they are sent (`uncommitted`).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from broker.engine.model.attributes import QueueAttributes
@@ -533,11 +535,17 @@ class Room:
         self.usage.bytes += sign * held.sent_bytes
         self.usage.messages += sign * held.sent_messages
 
-    def release(self, held: Uncommitted) -> None:
-        """Discharge what a transaction that ends has sent, and forget what it holds."""
-        for name, (count, nbytes) in list(held.sends.items()):
+    def release(self, held: Uncommitted, addresses: int = sys.maxsize) -> bool:
+        """Discharge what a transaction that ends has sent, to so many addresses; if that is all, forget what it holds.
+
+        Returns whether it was all.
+        """
+        for name, (count, nbytes) in list(islice(held.sends.items(), addresses)):
             self.release_sends(held, name, count, nbytes)
+        if held.sends:
+            return False
         self.transactions.remove(held)
+        return True
 
     def release_sends(self, held: Uncommitted, name: str, count: int, nbytes: int) -> None:
         """Discharge messages that a transaction has sent to an address: its commit has charged them anew."""
