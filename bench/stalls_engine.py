@@ -44,6 +44,9 @@ DELAY_MS: Final = 1_000_000
 #: One consumer for so many messages in `revoked`.
 MESSAGES_OF_A_CONSUMER: Final = 20
 
+#: One subscription for so many messages in `topic`.
+MESSAGES_OF_A_SUBSCRIPTION: Final = 4
+
 #: The verbs of `random_verbs`, the queues that they meet, and the seed.
 VERBS: Final = 150
 QUEUES: Final = 10
@@ -301,6 +304,19 @@ def reload(meter: Meter, count: int) -> None:
     meter.ask("send", lambda: meter.bench.send("q0", BODY, routing_type=RoutingType.MULTICAST))
 
 
+def topic(meter: Meter, count: int) -> None:
+    """A message to a topic, which has a subscription for four messages: 50,000 at 200,000."""
+    for number in range(count // MESSAGES_OF_A_SUBSCRIPTION):
+        name, multicast = f"s{number}", RoutingType.MULTICAST
+        meter.bench.engine.operators.make_queue(NewQueue(name, "t", multicast, make_address=True))
+        if not number % RUN:
+            meter.bench.run()
+            meter.bench.enter()
+    meter.bench.sent("t", BODY, routing_type=RoutingType.MULTICAST)
+    meter.begin()
+    meter.ask("send", lambda: meter.bench.send("t", BODY, routing_type=RoutingType.MULTICAST))
+
+
 def random_verbs(meter: Meter, count: int) -> None:
     """Random verbs on five times as many messages, from one seed."""
     for number in range(QUEUES):
@@ -371,6 +387,7 @@ ENGINE_CASES: Final[dict[str, Callable[[Meter, int], None]]] = {
         last_value,
         rollback,
         reload,
+        topic,
         random_verbs,
     )
 }

@@ -152,11 +152,14 @@ def encode_mixed(out: list[bytes], leads: list[MessageLead], messages: Sequence[
         if id >> 8 != block:
             block = id >> 8
             high = block.to_bytes(7, "little")
-        record = numbers[length] if length < ready else length.to_bytes(4, "little")
         of_head = numbers[head_bytes] if head_bytes < ready else head_bytes.to_bytes(4, "little")
         of_body = numbers[body_bytes] if body_bytes < ready else body_bytes.to_bytes(4, "little")
         low = octets[id & 0xFF]
-        out.append(b"%b%b%b%b%b%b%b" % (record, lead.kind, low, high, of_head, of_body, lead.facts))
+        if length < ready:
+            out.append(b"%b%b%b%b%b%b%b" % (numbers[length], lead.kind, low, high, of_head, of_body, lead.facts))
+        else:  # the facts of a run name all of its queues: they are not copied for each of its messages
+            out.append(b"%b%b%b%b%b%b" % (length.to_bytes(4, "little"), lead.kind, low, high, of_head, of_body))
+            out.append(lead.facts)
         out.append(head)
         out.append(body)
     return total
