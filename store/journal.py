@@ -21,8 +21,8 @@ Promises:
    that.  A segment half full of definitions stays until the cleaner rewrites them (`definitions`).
 6. An id is allocated once in the life of a journal.  The limit of ids is written a block ahead.
 
-Everything here runs on one thread.  It never waits for the disk, except before a new segment that is still being
-allocated (the current one was filled faster).
+Everything here runs on one thread.  It never waits for the disk, but for the first segment (`start`).  While the next
+segment is still being allocated, as the current one was filled faster, that grows, and clients wait (`is_ahead`).
 """
 
 from __future__ import annotations
@@ -257,6 +257,12 @@ class Journal:
         return not self._spare.full and self._spare.ready > self.segment
 
     @property
+    def is_ahead(self) -> bool:
+        """Whether the segment is nearly full before it is known whether the disk has room for the next one."""
+        spare = self._spare
+        return not spare.full and spare.ready <= self.segment and self._left() < self.reserved_bytes + self._slack
+
+    @property
     def may_overtake(self) -> bool:
         """Whether the segment has room for entries before the one that is held; else they would make it ever larger."""
         return self.held and self._left() >= self._slack
@@ -281,9 +287,10 @@ class Journal:
     def _make_room(self, nbytes: int, essential: bool) -> None:
         spare = self._spare
         following = self.segment + 1
-        if spare.full or spare.ready < following:
-            self._ask(following)
+        self.look_for_room()
         left = self._left() - nbytes
+        if not spare.full and spare.ready < following:  # it is being allocated
+            return
         if spare.ready >= following and (essential or not spare.full):
             if left >= self._slack or self.held:  # then the segment may have to grow
                 return
@@ -356,19 +363,11 @@ class Journal:
         return self._used - self._held_at
 
     def look_for_room(self) -> None:
-        """Try again to get room, if that is due: what was missing may be there although nobody asks for any."""
-        if self._spare.full:
-            self._ask(self.segment + 1)
-
-    def _ask(self, segment: int) -> None:
-        """Ask for a segment: wait for the first answer; after a refusal ask again from time to time."""
-        if not self._spare.full:
-            self._writer.wait_ready(segment)
-            return
+        """On a full disk try again to get room, if that is due: else the writer allocates it after each `Begin`."""
         now = self._now()
-        if not 0 <= now - self._asked < self.limits.retry_ms:
+        if self._spare.full and not 0 <= now - self._asked < self.limits.retry_ms:
             self._asked = now
-            self._writer.prepare(segment)
+            self._writer.prepare(self.segment + 1)
 
     def add(self, record: bytes) -> None:
         """Add one record to the open entry."""
@@ -421,10 +420,8 @@ class Journal:
         """Open an entry in `segment`, or in the next one if little room is left and it is allocated."""
         assert self.segment, "the journal is started before anything is added"
         if self._left() < self._slack and not self.held:
-            following = self.segment + 1
-            if self._spare.ready < following:
-                self._ask(following)
-            if self._spare.ready >= following:
+            self.look_for_room()
+            if self._spare.ready > self.segment:
                 self._roll()
 
     def commit(self) -> int:

@@ -61,7 +61,7 @@ class Writer(Protocol):
         """Request room for a segment; returns at once."""
 
     def wait_ready(self, segment: int) -> None:
-        """Return once there is room for a segment, or it is known that there is none."""
+        """Return once there is room for a segment, or it is known that there is none: for the start, which may wait."""
 
     def close(self) -> None:
         """Finish everything submitted, announce it, and stop."""
@@ -70,8 +70,9 @@ class Writer(Protocol):
 class Worker:
     """Does the work of both kinds of writers.
 
-    `announce` is called with each ticket that became durable, and with the last one again when parts of large bodies
-    were written: they have no ticket, as nothing in the journal refers to them yet.
+    `announce` is called with each ticket that became durable.  It is called with the last one again when parts of large
+    bodies were written, which have no ticket as nothing in the journal refers to them yet, and when it became known
+    whether the disk has room for the next segment: clients may wait for that.
     """
 
     def __init__(self, log: Log, announce: Announce) -> None:
@@ -105,6 +106,7 @@ class Worker:
         if self._room and self._segment:  # after the entries, so that no confirmation waits for it
             self._room = False
             self._log.allocate(self._segment + 1)
+            self._announce(self._ticket)
         if self._bodies:
             self._bodies.turn()
             self._announce(self._ticket)

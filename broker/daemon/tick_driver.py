@@ -31,8 +31,9 @@ COMPLETE_SECONDS_MAX: Final = 10.0
 class TickDriver:
     """Drives one broker at a time.
 
-    `pending_max`: while more bytes than this wait for the disk, clients are not read; `failed` is called with the error
-    that has stopped the writer's thread.
+    `pending_max`: while more bytes than this wait for the disk, clients are not read, nor while the next segment is still
+    being allocated and the current one is nearly full; `failed` is called with the error that has stopped the writer's
+    thread.
     """
 
     _broker: Broker
@@ -90,7 +91,7 @@ class TickDriver:
         if self._stopping:
             return
         pending = journal.pending_bytes
-        if pending > self._pending_max:
+        if pending > self._pending_max or journal.is_ahead:
             self._congest(True)
         elif pending < self._pending_max // 4 and not self._stalled:
             self._congest(False)

@@ -35,7 +35,7 @@ def test_a_life(fresh: Desk) -> None:
     assert journal.commit() == 3
     assert journal.pending_bytes > 0
     fresh.writer.step()
-    assert fresh.announced == [1, 3]
+    assert fresh.announced == [1, 1, 3]
     assert (journal.durable, journal.pending_bytes) == (3, 0)
     journal.close()
     found = Desk(fresh.files).start()
@@ -171,15 +171,56 @@ def test_what_is_added_without_asking_is_never_refused(desk: Desk) -> None:
     assert sum(t == RecordType.MESSAGE for _, _, t, _ in desk.again()) == 6
 
 
-def test_segments_are_filled_faster_than_the_writer_works(desk: Desk) -> None:
+def test_a_segment_grows_until_the_next_one_is_allocated(desk: Desk) -> None:
+    """Nothing waits for a disk that is slower than the clients; they do, when they hear of it."""
+    journal = desk.journal
+    ahead = []
     for _ in range(5):
-        desk.journal.reserve(3000)
-        desk.send(3000)
-        desk.journal.commit()
-    assert desk.journal.segment == 5
-    assert desk.announced == [1], "nothing is announced within a call"
+        journal.reserve(2000)
+        desk.send(2000)
+        journal.commit()
+        ahead.append((journal.segment, journal.is_ahead))
+    assert ahead == [(1, False), (2, False), (2, True), (2, True), (2, True)]
+    assert desk.announced == [1, 1], "nothing is announced within a call"
     desk.writer.step()
     assert desk.journal.durable == desk.journal.ticket - 1
+    assert not journal.is_ahead
+    assert desk.files.size(desk.log.path(2)) > 8000
+    journal.reserve(2000)
+    assert journal.segment == 3
+    desk.commit()
+    assert sum(t == RecordType.MESSAGE for _, _, t, _ in desk.again()) == 5
+
+
+def test_a_segment_grows_beyond_what_is_for_removals_until_it_is_known_that_the_disk_is_full(desk: Desk) -> None:
+    """Then everything waits for room, and what was sealed is written when there is some."""
+    journal = desk.journal
+    for _ in range(2):
+        journal.reserve(2000)
+        desk.send(2000)
+        journal.commit()
+    desk.files.capacity = desk.files.used()
+    for _ in range(3):
+        journal.reserve(2000)
+        desk.send(2000)
+        journal.commit()
+    assert (journal.segment, journal.is_ahead, journal.accepting) == (2, True, True)
+    desk.writer.step()
+    assert (journal.is_ahead, journal.accepting) == (False, False)
+    for essential in (False, True):
+        with pytest.raises(JournalFull):
+            journal.reserve(100, essential=essential)
+    assert journal.durable < journal.ticket - 1
+    desk.files.capacity = None
+    desk.now += 1000
+    journal.look_for_room()
+    desk.writer.step()
+    desk.writer.step()
+    assert journal.durable == journal.ticket - 1
+    assert desk.failures == []
+    journal.reserve(2000)
+    assert journal.segment == 3
+    assert sum(t == RecordType.MESSAGE for _, _, t, _ in desk.again()) == 5
 
 
 # -- definitions -------------------------------------------------------------------------------------------------------

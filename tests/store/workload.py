@@ -120,7 +120,7 @@ class Station:
 
     def _announce(self, ticket: int) -> None:
         assert not self.failures, "nothing is announced after a failure"
-        assert ticket > self.oracle.confirmed, "tickets are announced in order"
+        assert ticket >= self.oracle.confirmed, "tickets are announced in order"
         self.oracle.confirmed = ticket
         self.journal.on_durable(ticket)
 

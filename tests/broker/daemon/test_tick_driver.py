@@ -4,26 +4,61 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import threading
 import weakref
+from dataclasses import replace
 from pathlib import Path
 
 from broker.config import Config
 from broker.daemon.tick_driver import TickDriver
 from broker.daemon.wiring import assemble, recover, this_machine
 from broker.engine.queues.steps import BUDGET, LongWork
+from store import record
+from store.files import Files, OsFile, OsFiles
+from store.record import RemovalReason
 from store.writer import WriterThread
+
+#: The smallest segments that can be configured.
+SEGMENT_BYTES = 4 << 20
+
+
+class PausedFile(OsFile):
+    """A file that is allocated once `gate` is open."""
+
+    def __init__(self, fd: int, gate: threading.Event) -> None:
+        super().__init__(fd)
+        self.gate = gate
+
+    def allocate(self, nbytes: int) -> None:
+        assert self.gate.wait(10)
+        super().allocate(nbytes)
+
+
+class PausedFiles(OsFiles):
+    """A disk that allocates files only while `gate` is open."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def create(self, path: str) -> PausedFile:
+        return PausedFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC), self.gate)
 
 
 class Life:
     """A broker without acceptors, and its driver."""
 
-    def __init__(self, directory: Path) -> None:
-        config = Config.model_validate({"broker": {"data-directory": str(directory)}})
+    def __init__(self, directory: Path, files: Files | None = None, pending_max: int = 1000) -> None:
+        journal = {"segment-size": SEGMENT_BYTES}
+        config = Config.model_validate({"broker": {"data-directory": str(directory)}, "journal": journal})
         outside = this_machine(lambda code, /, **fields: self.events.append(code))
+        if files is not None:
+            outside = replace(outside, files=files)
         self.events: list[str] = []
         self.congested: list[bool] = []
         self.failures: list[Exception] = []
-        self.driver = TickDriver(outside.report, 1000, self.failures.append)
+        self.driver = TickDriver(outside.report, pending_max, self.failures.append)
         self.driver.set_congested = self.congested.append
         self.broker = assemble(config, outside, self.driver.make_writer, self.driver.wake)
         self.driver.drive(self.broker)
@@ -101,6 +136,34 @@ def test_a_clean_stop_completes_what_goes_on_in_steps(tmp_path: Path) -> None:
         assert done == [0]
         await life.driver.complete()
         assert done == [*range(5)]
+        await life.end()
+
+    asyncio.run(main())
+
+
+def test_the_loop_goes_on_while_a_segment_is_allocated_and_clients_wait_for_it(tmp_path: Path) -> None:
+    """The disk is paused after it has written everything: only the next segment is missing."""
+
+    async def main() -> None:
+        files = PausedFiles()
+        life = Life(tmp_path, files, pending_max=64 << 20)
+        broker, journal = life.broker, life.broker.journal
+        while not journal.has_spare:
+            await asyncio.sleep(0)
+        files.gate.clear()
+        while not life.congested:
+            assert journal.end < 2 * SEGMENT_BYTES
+            broker.tick.enter()
+            for _ in range(16):
+                journal.reserve(1 << 16)
+                journal.add(record.removed(1, RemovalReason.CONSUMED, range(1, 1 << 12)))
+            await asyncio.sleep(0)
+        assert (journal.segment, journal.is_ahead, life.congested) == (2, True, [True])
+        assert journal.end < SEGMENT_BYTES, "what is for removals is left"
+        files.gate.set()
+        while life.congested == [True]:
+            await asyncio.sleep(0)
+        assert not journal.is_ahead
         await life.end()
 
     asyncio.run(main())
