@@ -148,7 +148,8 @@ class Configuration:
         state = self._state
         for divert in list(state.diverts.by_name.values()):
             forced = state.settings(divert.address).config_delete_diverts is ConfigDelete.FORCE
-            if divert.configured and divert.name not in diverts and forced:
+            is_there = state.diverts.by_name.get(divert.name) is divert  # no operator has removed it meanwhile
+            if is_there and divert.configured and divert.name not in diverts and forced:
                 state.report("config.deleted", divert=divert.name)
                 registry.remove_divert(state, divert.name)
             yield DELETE_COST if forced else LOOK_COST
@@ -161,7 +162,8 @@ class Configuration:
                 yield self._delete(queue)
         for address in list(state.addresses.values()):
             yield LOOK_COST
-            if address.configured and address.name not in addresses:
+            is_there = state.addresses.get(address.name) is address
+            if is_there and address.configured and address.name not in addresses:
                 yield from self._delete_undeclared(address)
 
     def _delete_undeclared(self, address: Address) -> LongWork:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from broker.config.addresses import AddressSection
+from broker.config.diverts import DivertSection
 from broker.daemon.wiring import Declarations, declaring, settings_table
 from broker.engine.operators.configuration import DECLARE_COST
 from broker.engine.queues.steps import STEP
@@ -178,3 +179,27 @@ def test_a_reload_that_follows_at_once_deletes_nothing_that_it_declares() -> Non
     bench.run()
     assert set(bench.engine.queues) == set(OLD)
     assert bench.bodies(OLD[0]) == [b"1"]
+
+
+def test_what_an_operator_deletes_during_a_reload_is_not_deleted_again() -> None:
+    """Neither a divert, nor an address whose queues went before it."""
+    forced: dict[str, object] = {**FORCE, "config-delete-diverts": "FORCE"}
+    divert = DivertSection.model_validate({"address": "a", "forwarding-address": "b"})
+    bench = Bench(forced, addresses=sections("a", "b"), diverts={"d": divert, "e": divert})
+    engine = bench.enter()
+    work = engine.configuration.delete_undeclared(addresses=(), queues=(), diverts=())
+    next(work)
+    assert [each["divert"] for each in bench.broker.reported("config.deleted")] == ["d"]
+    engine.operators.remove_divert("e")
+    engine.operators.delete_address(engine.operators.address("a"), with_queues=True)
+    for _ in work:
+        pass
+    bench.run()
+    assert not engine._state.diverts.by_name
+    assert not {"a", "b"} & set(engine.addresses)
+    deleted = bench.broker.reported("config.deleted")
+    assert [(key, value) for each in deleted for key, value in each.items() if key != "messages"] == [
+        ("divert", "d"),
+        ("queue", "b"),
+        ("address", "b"),
+    ]
