@@ -287,7 +287,7 @@ class Journal:
     def _make_room(self, nbytes: int, essential: bool) -> None:
         spare = self._spare
         following = self.segment + 1
-        self.look_for_room()
+        self._ask(following)
         left = self._left() - nbytes
         if not spare.full and spare.ready < following:  # it is being allocated
             return
@@ -363,11 +363,20 @@ class Journal:
         return self._used - self._held_at
 
     def look_for_room(self) -> None:
-        """On a full disk try again to get room, if that is due: else the writer allocates it after each `Begin`."""
+        """Try again to get room, if that is due: what was missing may be there although nobody asks for any."""
+        if self._spare.full:
+            self._ask(self.segment + 1)
+
+    def _ask(self, segment: int) -> None:
+        """Ask for a segment; after a refusal from time to time."""
+        if not self._spare.full:
+            if self._spare.ready < segment:
+                self._writer.hasten(segment)
+            return
         now = self._now()
-        if self._spare.full and not 0 <= now - self._asked < self.limits.retry_ms:
+        if not 0 <= now - self._asked < self.limits.retry_ms:
             self._asked = now
-            self._writer.prepare(self.segment + 1)
+            self._writer.prepare(segment)
 
     def add(self, record: bytes) -> None:
         """Add one record to the open entry."""
@@ -420,8 +429,10 @@ class Journal:
         """Open an entry in `segment`, or in the next one if little room is left and it is allocated."""
         assert self.segment, "the journal is started before anything is added"
         if self._left() < self._slack and not self.held:
-            self.look_for_room()
-            if self._spare.ready > self.segment:
+            following = self.segment + 1
+            if self._spare.ready < following:
+                self._ask(following)
+            if self._spare.ready >= following:
                 self._roll()
 
     def commit(self) -> int:

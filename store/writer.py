@@ -63,6 +63,9 @@ class Writer(Protocol):
     def wait_ready(self, segment: int) -> None:
         """Return once there is room for a segment, or it is known that there is none: for the start, which may wait."""
 
+    def hasten(self, segment: int) -> None:
+        """Note that a segment, which is being allocated, is needed now; returns at once, perhaps with it."""
+
     def close(self) -> None:
         """Finish everything submitted, announce it, and stop."""
 
@@ -175,6 +178,10 @@ class InlineWriter:
         self._wanted = segment
         self._work()
 
+    def hasten(self, segment: int) -> None:
+        """As nothing else runs meanwhile, the room is made here."""
+        self.wait_ready(segment)
+
     def step(self) -> None:
         """Do everything submitted so far, and announce it."""
         self._work()
@@ -253,6 +260,9 @@ class WriterThread:
         with self._room:
             self._queue.put(Room(segment))
             self._room.wait_for(lambda: spare.ready >= segment or spare.full or self.error is not None)
+
+    def hasten(self, segment: int) -> None:
+        """The thread allocates the next segment without being asked, as soon as the disk lets it."""
 
     def close(self) -> None:
         """See Writer; work that finds no room now is lost."""

@@ -11,8 +11,21 @@ from tests.store.workload import BROKER_ID, DIRECTORY, EPOCH, Body
 from tests.support.sim_files import SimFiles
 
 
+class Unhurried:
+    """A writer that makes no room in haste: as its thread, it does one thing after the other."""
+
+    def __init__(self, writer: InlineWriter) -> None:
+        self.error = writer.error
+        self.submit = writer.submit
+        self.prepare = writer.prepare
+        self.wait_ready = writer.wait_ready
+        self.close = writer.close
+
+    def hasten(self, segment: int) -> None: ...
+
+
 class Desk:
-    """A journal on a simulated disk; what it announces is noted."""
+    """A journal on a simulated disk; what it announces is noted.  `hastens`: whether that is as fast as anything."""
 
     def __init__(
         self,
@@ -20,6 +33,7 @@ class Desk:
         *,
         segment_bytes: int = 4096,
         retention: RetentionSettings | None = None,
+        hastens: bool = True,
         **limits: int,
     ) -> None:
         self.files = files or SimFiles()
@@ -32,7 +46,7 @@ class Desk:
         self.writer = InlineWriter(self.log, self._durable, self.failures.append)
         self.journal = Journal(
             self.log,
-            self.writer,
+            self.writer if hastens else Unhurried(self.writer),
             now=lambda: self.now,
             new_broker_id=lambda: BROKER_ID,
             limits=JournalLimits(**limits),

@@ -171,9 +171,28 @@ def test_what_is_added_without_asking_is_never_refused(desk: Desk) -> None:
     assert sum(t == RecordType.MESSAGE for _, _, t, _ in desk.again()) == 6
 
 
-def test_a_segment_grows_until_the_next_one_is_allocated(desk: Desk) -> None:
+def test_segments_are_filled_faster_than_the_writer_works(desk: Desk) -> None:
+    for _ in range(5):
+        desk.journal.reserve(3000)
+        desk.send(3000)
+        desk.journal.commit()
+    assert desk.journal.segment == 5
+    assert desk.announced == [1, 1], "nothing is announced within a call"
+    desk.writer.step()
+    assert desk.journal.durable == desk.journal.ticket - 1
+
+
+@pytest.fixture
+def slow() -> Desk:
+    """A journal whose disk is slower than its clients."""
+    desk = Desk(hastens=False)
+    desk.start()
+    return desk
+
+
+def test_a_segment_grows_until_the_next_one_is_allocated(slow: Desk) -> None:
     """Nothing waits for a disk that is slower than the clients; they do, when they hear of it."""
-    journal = desk.journal
+    desk, journal = slow, slow.journal
     ahead = []
     for _ in range(5):
         journal.reserve(2000)
@@ -192,9 +211,9 @@ def test_a_segment_grows_until_the_next_one_is_allocated(desk: Desk) -> None:
     assert sum(t == RecordType.MESSAGE for _, _, t, _ in desk.again()) == 5
 
 
-def test_a_segment_grows_beyond_what_is_for_removals_until_it_is_known_that_the_disk_is_full(desk: Desk) -> None:
+def test_a_segment_grows_beyond_what_is_for_removals_until_it_is_known_that_the_disk_is_full(slow: Desk) -> None:
     """Then everything waits for room, and what was sealed is written when there is some."""
-    journal = desk.journal
+    desk, journal = slow, slow.journal
     for _ in range(2):
         journal.reserve(2000)
         desk.send(2000)

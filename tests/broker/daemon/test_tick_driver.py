@@ -24,26 +24,25 @@ SEGMENT_BYTES = 4 << 20
 
 
 class PausedFile(OsFile):
-    """A file that is allocated once `gate` is open."""
+    """A file that is allocated once that is allowed."""
 
-    def __init__(self, fd: int, gate: threading.Event) -> None:
+    def __init__(self, fd: int, allowed: threading.Semaphore) -> None:
         super().__init__(fd)
-        self.gate = gate
+        self.allowed = allowed
 
     def allocate(self, nbytes: int) -> None:
-        assert self.gate.wait(10)
+        assert self.allowed.acquire(timeout=10)
         super().allocate(nbytes)
 
 
 class PausedFiles(OsFiles):
-    """A disk that allocates files only while `gate` is open."""
+    """A disk that allocates one file, and further ones once they are allowed."""
 
     def __init__(self) -> None:
-        self.gate = threading.Event()
-        self.gate.set()
+        self.allowed = threading.Semaphore(1)
 
     def create(self, path: str) -> PausedFile:
-        return PausedFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC), self.gate)
+        return PausedFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC), self.allowed)
 
 
 class Life:
@@ -148,9 +147,14 @@ def test_the_loop_goes_on_while_a_segment_is_allocated_and_clients_wait_for_it(t
         files = PausedFiles()
         life = Life(tmp_path, files, pending_max=64 << 20)
         broker, journal = life.broker, life.broker.journal
-        while not journal.has_spare:
-            await asyncio.sleep(0)
-        files.gate.clear()
+        goes_on = asyncio.Event()
+
+        def congest(congested: bool) -> None:
+            life.congested.append(congested)
+            if not congested:
+                goes_on.set()
+
+        life.driver.set_congested = congest
         while not life.congested:
             assert journal.end < 2 * SEGMENT_BYTES
             broker.tick.enter()
@@ -158,12 +162,11 @@ def test_the_loop_goes_on_while_a_segment_is_allocated_and_clients_wait_for_it(t
                 journal.reserve(1 << 16)
                 journal.add(record.removed(1, RemovalReason.CONSUMED, range(1, 1 << 12)))
             await asyncio.sleep(0)
-        assert (journal.segment, journal.is_ahead, life.congested) == (2, True, [True])
+        assert (journal.segment, journal.is_ahead, life.congested) == (1, True, [True])
         assert journal.end < SEGMENT_BYTES, "what is for removals is left"
-        files.gate.set()
-        while life.congested == [True]:
-            await asyncio.sleep(0)
-        assert not journal.is_ahead
+        files.allowed.release(9)
+        await asyncio.wait_for(goes_on.wait(), 10)
+        assert (life.congested, journal.is_ahead) == ([True, False], False)
         await life.end()
 
     asyncio.run(main())
