@@ -31,9 +31,9 @@ COMPLETE_SECONDS_MAX: Final = 10.0
 class TickDriver:
     """Drives one broker at a time.
 
-    `pending_max`: while more bytes than this wait for the disk, clients are not read, nor while the next segment is still
-    being allocated and the current one is nearly full; `failed` is called with the error that has stopped the writer's
-    thread.
+    Clients are not read while more bytes than `pending_max` wait for the disk, nor while the next segment is still
+    being allocated and the current one is nearly full.  `failed` is called with the error that has stopped the
+    writer's thread.
     """
 
     _broker: Broker
