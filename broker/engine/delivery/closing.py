@@ -8,7 +8,8 @@ have to be rechecked: that is done in steps, and until a queue's consumers are, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Final
 
 from broker.engine.delivery import redelivery
@@ -17,6 +18,7 @@ from broker.engine.model.access import Access
 from broker.engine.model.permissions import Permission
 from broker.engine.queues import consumer_lifecycle
 from broker.engine.queues.consumer import Consumer
+from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import settle_acknowledged
 from broker.engine.queues.state import NO_WAY_BACK, State
 from broker.engine.queues.steps import LongWork
@@ -25,12 +27,16 @@ from broker.engine.routing import alter, registry
 #: What it costs to recheck a consumer, and perhaps to close it, in microseconds (`queues.steps`).
 RECHECK_COST: Final = 5
 
+#: What it costs to close a consumer, perhaps with its queue, in microseconds.
+CLOSE_COST: Final = 30
+
 
 def close(state: State, consumer: Consumer, how: DeliveryOutcome) -> None:
     """Detach a consumer and return its unacknowledged messages; a temporary queue is deleted with its last consumer."""
     if consumer.closed:
         return
     state.mark = NO_WAY_BACK
+    state.closing.pop(consumer, None)
     settle_acknowledged(state)
     consumer.closed = True
     state.selectors.remove(consumer)
@@ -47,10 +53,45 @@ def close(state: State, consumer: Consumer, how: DeliveryOutcome) -> None:
         registry.delete_queue(state, queue)
 
 
+def close_all(
+    state: State, consumers: Mapping[Consumer, DeliveryOutcome], transport: object, then: Callable[[], None]
+) -> None:
+    """Close the consumers of a connection that has ended, in steps; then call `then`.
+
+    Until its turn a consumer gets nothing, and its sink is told nothing.
+    """
+    for consumer, how in consumers.items():
+        if not consumer.closed:
+            consumer.paused = True
+            state.closing[consumer] = partial(close, state, consumer, how)
+    if consumers:
+        state.steps.begin(("closing", transport), _close_each(state, consumers, then), transport)
+    else:
+        then()
+
+
+def _close_each(state: State, consumers: Iterable[Consumer], then: Callable[[], None]) -> LongWork:
+    for consumer in consumers:
+        close_now = state.closing.get(consumer)
+        if close_now is not None:
+            close_now()
+            yield CLOSE_COST
+    then()
+
+
+def finish(state: State, queue: Queue) -> None:
+    """Close now what is still to be closed of a queue that stays: a subscriber may come back at once."""
+    if state.closing and not queue.temporary:
+        for consumer in [each for each in queue.consumers if each in state.closing]:
+            state.closing[consumer]()
+
+
 def end(state: State, consumer: Consumer, how: DeliveryOutcome, reason: str) -> None:
     """Close a consumer on the broker's initiative, and tell its sink why."""
+    hears = consumer not in state.closing
     close(state, consumer, how)
-    state.notify_closed(consumer, reason)
+    if hears:
+        state.notify_closed(consumer, reason)
 
 
 def revoke(state: State, then: Callable[[int], None]) -> None:

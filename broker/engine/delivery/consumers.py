@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from broker.engine.client_sessions.sessions import StoredSessions
@@ -310,6 +310,15 @@ class Consumers:
     def close(self, consumer: Consumer, how: DeliveryOutcome) -> None:
         """Detach a consumer and return its unacknowledged messages; a temporary queue is deleted with its last one."""
         closing.close(self._state, consumer, how)
+
+    def close_all(
+        self, consumers: Mapping[Consumer, DeliveryOutcome], transport: object, then: Callable[[], None]
+    ) -> None:
+        """Close the consumers of a connection that has ended, in this tick and in later ones; then call `then`.
+
+        Whoever subscribes to a durable subscription of theirs meanwhile finds them closed.
+        """
+        closing.close_all(self._state, consumers, transport, then)
 
     def dismiss(self, consumer: Consumer, reason: str) -> None:
         """Close a consumer for an operator; its messages are returned and do not count as failed.

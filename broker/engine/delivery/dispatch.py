@@ -351,7 +351,7 @@ def release(state: State, held: Held) -> None:
     consumer, run, expiring = held
     if consumer in state.unchecked:
         closing.recheck(state, consumer, consumer.access)
-    if consumer.closed:
+    if consumer.closed or consumer in state.closing:
         return
     consumer.held -= len(run)
     unacked = consumer.unacked

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from broker.engine.delivery import closing
 from broker.engine.delivery.reservations import Reserve
 from broker.engine.filter import Filter, InvalidFilter, compile_filter
 from broker.engine.model.access import UNRESTRICTED, Access, create_permission, delete_permission
@@ -93,6 +94,7 @@ def find(
         partly=request.filtered,
     )
     if isinstance(target, Queue):
+        closing.finish(state, target)
         check_room(target.name, target.attributes, len(target.consumers))
         return target, predicate(filter, request.no_local)
     queue = _subscription(state, target, filter, request)
@@ -109,7 +111,7 @@ def _subscription(state: State, address: Address, filter: Filter | None, request
     access = request.access
     if request.name and not request.filtered:
         access.require(Permission.CONSUME, address.name, name)
-    queue = state.queues.get(name)
+    queue = _named(state, name)
     if request.subscriber is not Subscriber.SESSION and (queue is None or queue.is_shared_subscription):
         check_not_shared(name)
     if queue is not None and not _knows(request, queue):
@@ -240,9 +242,17 @@ def predicate(filter: Filter | None, no_local: str) -> Callable[[Message], bool]
     return None if filter is None and not no_local else Accepts(filter, no_local)
 
 
+def _named(state: State, name: str) -> Queue | None:
+    """The queue of this name, without consumers of connections that have ended."""
+    queue = state.queues.get(name)
+    if queue is not None:
+        closing.finish(state, queue)
+    return queue
+
+
 def known(state: State, name: str, access: Access) -> Queue | None:
     """The subscription of this name, if there is one and the client may know of it."""
-    queue = state.queues.get(name)
+    queue = _named(state, name)
     if queue is None or not queue.is_subscription:
         return None
     return queue if access.sees(queue.address.name, name, durable=queue.durable) else None

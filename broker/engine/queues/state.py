@@ -243,6 +243,8 @@ class State:
     unfinished: Unfinished = field(default_factory=Unfinished)
     #: Consumers that are still to be rechecked after a change of permissions.
     unchecked: dict[Consumer, None] = field(default_factory=dict)
+    #: Consumers of connections that have ended, which are still to be closed: they get nothing more.
+    closing: dict[Consumer, Callable[[], None]] = field(default_factory=dict)
     #: The budget of the tick, and the work that continues in the next.
     steps: Steps = field(init=False)
     #: Queues to serve in this tick, and those with more to deliver in the next.

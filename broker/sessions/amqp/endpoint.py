@@ -268,10 +268,9 @@ class AmqpEndpoint(LinkOwner):
             self.engine.partial.hold(self, 0)
         self.engine.connections.closed(self.id)
         self.ending()
-        self.outgoing.close(how)
         self.incoming.close()
-        self.ended()
         self.answers.drop()
+        self.outgoing.close(how, self.ended)
 
     @abstractmethod
     def ending(self) -> None:

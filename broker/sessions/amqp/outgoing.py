@@ -21,6 +21,7 @@ from broker.sessions.amqp.link_encoder import LinkEncoder, Stamp
 from broker.sessions.amqp.link_owner import LinkOwner
 from broker.sessions.amqp.message import LOOKED_AT, Encoder, past_of
 from broker.sessions.amqp.outcomes import OUTCOMES
+from broker.sessions.amqp.outgoing_links import Closing
 from broker.sessions.amqp.terms import refused
 from broker.sessions.convert import ConversionError
 from broker.sessions.unsendable import report_render_fault
@@ -180,7 +181,7 @@ class OutgoingLink:
         """End this link if another connection of its user and container attaches the same (part 2, 2.6.1)."""
         mine, its = self._owner, other._owner
         alike = self.link.name == other.link.name and mine.access.user == its.access.user
-        if alike and mine is not its and mine.container and mine.container == its.container:
+        if alike and mine is not its and not mine.lost and mine.container and mine.container == its.container:
             mine.steal(self.link)
 
     def consumer_closed(self, consumer: Consumer, reason: str) -> None:
@@ -263,12 +264,13 @@ class OutgoingLink:
         else:
             consumers.resume(self.attached)
 
-    def close(self, how: DeliveryOutcome) -> None:
+    def end(self, how: DeliveryOutcome) -> Closing:
         pending, self._pending = self._pending, deque()
         self.large = None
-        if self.consumer is not None:
-            self._owner.engine.consumers.withdraw(self.consumer, pending)
-            self._owner.engine.consumers.close(self.consumer, redelivery.CLOSED if self._once else how)
+        if self.consumer is None:
+            return ()
+        self._owner.engine.consumers.withdraw(self.consumer, pending)
+        return ((self.consumer, redelivery.CLOSED if self._once else how),)
 
 
 #: How many messages a browser is sent at a time: a long queue must not be loaded into memory.
@@ -372,6 +374,7 @@ class BrowsingLink:
         if not paused and self._begun:
             self.more_room()
 
-    def close(self, how: DeliveryOutcome) -> None:
+    def end(self, how: DeliveryOutcome) -> Closing:
         self._end()
         self.large = None
+        return ()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from broker.engine import DeliveryOutcome, Unreadable
+from broker.engine import Consumer, DeliveryOutcome, Unreadable
 from broker.engine.model.message import Message
 from broker.sessions.amqp.large import LargeOut
 from broker.sessions.base import BaseSession
@@ -14,6 +14,9 @@ from protocols.amqp.events import Credit, Dispositions, WindowOpened
 from protocols.amqp.link import Link
 from protocols.amqp.performatives import DeliveryState
 from protocols.amqp.sender import Sender
+
+#: The consumer of a link that ends, if it has one, and what becomes of its deliveries.
+Closing = Sequence[tuple[Consumer, DeliveryOutcome]]
 
 
 class Outgoing(Protocol):
@@ -40,8 +43,8 @@ class Outgoing(Protocol):
     def pause(self, paused: bool) -> None:
         """Pause or resume deliveries."""
 
-    def close(self, how: DeliveryOutcome) -> None:
-        """Clean up after the link has ended."""
+    def end(self, how: DeliveryOutcome) -> Closing:
+        """Clean up after the link has ended.  Returns what is to be closed."""
 
 
 class OutgoingLinks:
@@ -76,14 +79,15 @@ class OutgoingLinks:
         made = self.by_link.pop(link, None)
         if made is not None:
             self._draining.pop(made, None)
-            made.close(how)
+            for consumer, outcome in made.end(how):
+                self._owner.engine.consumers.close(consumer, outcome)
 
-    def close(self, how: DeliveryOutcome) -> None:
-        """Remove all links: the connection has ended."""
-        for made in self.by_link.values():
-            made.close(how)
+    def close(self, how: DeliveryOutcome, then: Callable[[], None]) -> None:
+        """Remove all links: the connection has ended.  Then call `then`."""
+        closing = dict([each for made in self.by_link.values() for each in made.end(how)])
         self.by_link.clear()
         self.forget()
+        self._owner.engine.consumers.close_all(closing, self._owner.transport, then)
 
     def credit(self, event: Credit) -> None:
         """Let a link use new credit of its receiver, which may ask to drain it when the tick ends."""

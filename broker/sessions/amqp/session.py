@@ -83,13 +83,13 @@ class AmqpSession(AmqpEndpoint):
 
     def ending(self) -> None:
         self._login.over = True
+        if self._sole:
+            self._containers.discard((self.access.user, self.container))
 
     def ended(self) -> None:
         self._transactions.abandon()  # without consumers, so that a delivery fails once
         if self._attacher is not None:
             self._attacher.release_all()
-        if self._sole:
-            self._containers.discard((self.access.user, self.container))
 
     def _on_sasl(self, event: SaslInit | SaslResponse) -> None:
         self._login.step(event)

@@ -32,6 +32,7 @@ from broker.sessions.amqp.link_id import RESERVE_NAME, RESERVE_PART
 from broker.sessions.amqp.link_owner import LinkOwner
 from broker.sessions.amqp.message import BrokerAnnotations
 from broker.sessions.amqp.outgoing import OutgoingLink
+from broker.sessions.amqp.outgoing_links import Closing
 from broker.sessions.amqp.refusals import Refusals, Sent
 from broker.sessions.amqp.terms import DISK_FULL, death
 from broker.sessions.amqp.transactions import OpenTransaction
@@ -234,13 +235,14 @@ class SendingRoute(OutgoingLink):
         """Return the ids of messages that were sent and have no answer."""
         return set(self.attached.unacked) - {message.id for message in self._pending} if self.consumer else set()
 
-    def close(self, how: DeliveryOutcome) -> None:
-        """End: the AMQP link is gone.  Messages in flight are not at fault."""
+    def end(self, how: DeliveryOutcome) -> Closing:
+        """The AMQP link is gone.  Messages in flight are not at fault."""
         held = self._under_way()
-        super().close(_BACK)
+        closing = super().end(_BACK)
         self.route.unsettled = 0
         if held:
             self._status.left_under_way(held)
+        return closing
 
 
 class UnsendableByRoutes(Unsendable):

@@ -143,11 +143,11 @@ class StompSession(Port):
 
     def _end_if_ended(self) -> None:
         """End, or depart, if the peer has and all that it sent is handled."""
-        if self._steps.pending or self.lost or self._leaving:
+        if self._steps.pending or self.lost:
             return
         if self._gone:
             self.connection_lost()
-        elif self._ended and not (self._logging_in or self.large.waiting):
+        elif self._ended and not (self._leaving or self._logging_in or self.large.waiting):
             self._depart()
 
     def _handle(self) -> StompError | None:
@@ -307,13 +307,12 @@ class StompSession(Port):
         self.engine.connections.closed(self.id)
         self.sends.abandon()
         self.large.abandon()
-        self._give_up(how)
+        self._give_up(how, self._destinations.close)
 
-    def _give_up(self, how: redelivery.DeliveryOutcome) -> None:
-        """Roll back transactions, return deliveries, and delete temporary destinations."""
+    def _give_up(self, how: redelivery.DeliveryOutcome, then: Callable[[], None]) -> None:
+        """Roll back transactions, and return deliveries; then delete temporary destinations."""
         self.transactions.abandon()
-        self.subscriptions.close(how)
-        self._destinations.close()
+        self.subscriptions.close(how, then)
 
     def durable(self, ticket: int) -> None:
         """Send receipts: everything up to a tick is on disk."""
@@ -373,9 +372,13 @@ class StompSession(Port):
             raise refusal
 
     def _depart(self) -> None:
-        """Stop deliveries, and close the connection once its receipts are sent."""
-        self._give_up(redelivery.DISCONNECTED)
+        """Stop deliveries, in steps, and close the connection once its receipts are sent."""
+        self._steps.until(lambda: self._give_up(redelivery.DISCONNECTED, self._departed))
+
+    def _departed(self) -> None:
+        self._destinations.close()
         self._leaving = True
+        self._steps.resume()
         self.touch()
 
 

@@ -7,6 +7,7 @@ There are two ways to ask for a durable subscription.  In Artemis and ActiveMQ C
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from broker.engine import Consumer, DeliveryOutcome, LongWork, SubscribeRequest, redelivery
@@ -127,13 +128,13 @@ class Subscriptions:
         """Return the subscription or browser whose message-ids begin with this number."""
         return self._by_number.get(number)
 
-    def close(self, how: DeliveryOutcome) -> None:
-        """End all, and return their unacknowledged messages: the connection ends."""
-        for subscription in self._by_id.values():
-            subscription.close(self._engine, how)
+    def close(self, how: DeliveryOutcome, then: Callable[[], None]) -> None:
+        """End all, and return their unacknowledged messages: the connection ends.  Then call `then`."""
+        consumers = {each.consumer: how for each in self._by_id.values() if isinstance(each, Subscription)}
         self._showing.clear()
         self._by_id.clear()
         self._by_number.clear()
+        self._engine.consumers.close_all(consumers, self._port.transport, then)
 
     def flushed(self) -> None:
         """Acknowledge deliveries with ack:auto: the operating system has accepted them.  Then continue browsers."""
