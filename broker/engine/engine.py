@@ -54,6 +54,7 @@ from broker.engine.publish.retained_feed import RetainedFeed
 from broker.engine.publish.system_topics import SystemTopics
 from broker.engine.queues.address import Address
 from broker.engine.queues.bodies import Uploads
+from broker.engine.queues.client_memory import ClientMemory
 from broker.engine.queues.diverts import Divert
 from broker.engine.queues.partial import PartialMessages
 from broker.engine.queues.queue import Queue
@@ -104,6 +105,7 @@ class Engine:
         self.cleaner = Cleaner(state)
         self.uploads = Uploads(state)
         self.partial = PartialMessages(state.room)
+        self.client_memory = ClientMemory(state.usage)
         #: Read-only views; only verbs change them.
         self.addresses: Mapping[str, Address] = state.addresses
         self.queues: Mapping[str, Queue] = state.queues

@@ -100,6 +100,8 @@ class BrokerCollector:
         memory.add_metric(["messages"], usage.bytes)
         memory.add_metric(["duplicate-ids"], usage.ids_bytes)
         memory.add_metric(["link-ids"], usage.link_ids_bytes)
+        memory.add_metric(["clients"], usage.clients_bytes)
+        memory.add_metric(["scheduled"], usage.scheduled_bytes)
         yield memory
         if usage.bytes_max >= 0:
             yield GaugeMetricFamily(

@@ -164,6 +164,12 @@ class RetainedFull(EngineError):
     code = "retained-full"
 
 
+class MemoryFull(EngineError):
+    """What clients have the broker hold beside messages, such as wills, takes its part of the memory."""
+
+    code = "memory-full"
+
+
 class DiskFull(EngineError):
     """The journal has no room for another message; consumers continue, and producers can again once there is room."""
 

@@ -36,7 +36,7 @@ messages of an open transaction, from when they are sent (`uncommitted`).
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -67,6 +67,9 @@ if TYPE_CHECKING:
 #: A full address or queue is reported again only after it has fallen to this percentage of its limit: not for every
 #: message while it is at its limit.
 REPORT_AGAIN_PERCENT: Final = 50
+
+#: What a message that waits for its time takes beside itself: its entries in two tables, measured.
+SCHEDULED_BYTES: Final = 600
 
 #: The most bytes of annotations that consumers may add to a message while memory is full: enough for a trace context.
 FULL_ANNOTATIONS_BYTES: Final = 1024
@@ -151,20 +154,31 @@ class Disk:
 class Usage:
     """Memory held by messages in the whole broker, in bytes, against one limit (-1: none), and the disk.
 
-    `ids_bytes` is what remembered duplicate ids take, and `link_ids_bytes` those of links; both count against the same
-    limit.
+    These count against the same limit: `ids_bytes` is what remembered duplicate ids take, and `link_ids_bytes` those of
+    links; `clients_bytes` are wills and the like (`client_memory`); `scheduled` are the messages that wait for their
+    time, each of which takes more than it is charged as a message.
     """
 
     bytes_max: int = -1
     bytes: int = field(init=False, default=0)
     ids_bytes: int = field(init=False, default=0)
     link_ids_bytes: int = field(init=False, default=0)
+    clients_bytes: int = field(init=False, default=0)
+    scheduled: Sized = field(init=False, default=())
     messages: int = field(init=False, default=0)
     disk: Disk = field(init=False, default_factory=Disk)
 
     def fits(self, nbytes: int) -> bool:
         """Whether the memory limit would not be reached with `nbytes` more."""
-        return not 0 <= self.bytes_max <= self.bytes + self.ids_bytes + self.link_ids_bytes + nbytes
+        if self.bytes_max < 0:
+            return True
+        others = self.ids_bytes + self.link_ids_bytes + self.clients_bytes + self.scheduled_bytes
+        return self.bytes + others + nbytes < self.bytes_max
+
+    @property
+    def scheduled_bytes(self) -> int:
+        """What is noted of messages that wait for their time, beside themselves."""
+        return SCHEDULED_BYTES * len(self.scheduled)
 
     @property
     def memory_full(self) -> bool:

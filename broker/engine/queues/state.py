@@ -284,6 +284,7 @@ class State:
         self.bindings = Bindings(self.syntax)
         self._hide()
         self.diverts = Diverts(self.syntax)
+        self.usage.scheduled = self.schedule
         self.duplicates = Duplicates(self.journal, self.usage)
         self.room = Room(
             self.usage,

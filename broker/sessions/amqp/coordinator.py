@@ -148,9 +148,10 @@ class CoordinatorLink:
             self.link.send_credit(options.credits)
 
     def gone(self) -> None:
-        """Roll back the open transactions of the link."""
+        """Roll back the open transactions of the link; if the connection has ended, its consumers are closed first."""
         self._requests.clear()
-        self._transactions.abandon(self.link)
+        if not self._owner.lost:
+            self._transactions.abandon(self.link)
 
 
 def read_request(payload: bytes) -> Declare | Discharge:

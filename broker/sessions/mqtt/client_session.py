@@ -138,7 +138,8 @@ class ClientSession:
     incoming: Incoming = field(default_factory=Incoming)
     stored: StoredSession | None = None
     owner: Port | None = None
-    will: Will | None = None
+    will: Will | None = None  # see MqttSessions._set_will
+    charged: tuple[str, int] = "", 0  # the user and the bytes of the will (`broker.engine.queues.client_memory`)
     other: OtherEnd | None = None
     stage: Stage = Stage.AWAY
 
@@ -234,7 +235,7 @@ class MqttSessions:
     def connect(self, owner: Port, arrival: Arrival, options: MqttOptions) -> tuple[ClientSession, bool]:
         """Return the session of a client that connects, and whether it existed.  Its subscriptions return next.
 
-        Nothing is in its way.  Raises DiskFull, TooMany.
+        Nothing is in its way.  Raises DiskFull, MemoryFull, TooMany.
 
         If there are too many, the oldest session that holds nothing ends, while its client is away.  Else a user who
         may do nothing could use them all up, for ever.
@@ -248,18 +249,24 @@ class MqttSessions:
         present = session is not None
         if session is None:
             session = self._begin(client)
-        else:
+        try:
+            self._set_will(session, arrival.will, client.access.user)
+        except EngineError:
+            if not present:
+                del self._sessions[client.id]
+            raise
+        if present:
             if session.client.access.user != client.access.user:
                 session.subscriptions.hand_over(client.access.user)
             session.client.renew(client)
         self.engine.session_expiry.stop(client)  # this cancels the delayed will, too [MQTT-3.1.3-9]
-        session.will = arrival.will
         self._idle.pop(session, None)
         try:
             self.note(session)
         except EngineError:
             session.client.disconnected = self.engine.now
             if not present:
+                self._set_will(session, None)
                 del self._sessions[client.id]
             raise
         session.owner = owner
@@ -365,7 +372,7 @@ class MqttSessions:
         session.client.disconnected = self.engine.now
         session.deliveries.disconnect()
         if not publish_will:
-            session.will = None
+            self._set_will(session, None)
         if not session.client.lasting:
             self.end(session, transport)
             return
@@ -398,11 +405,23 @@ class MqttSessions:
         self._publish_will(session)
         self.note(session)
 
+    def _set_will(self, session: ClientSession, will: Will | None, user: str = "") -> None:
+        """Set a session's will, and charge it to a user.  Raises MemoryFull, which leaves the earlier one."""
+        memory, nbytes = self.engine.client_memory, wills.memory_of(will)
+        memory.release(*session.charged)
+        try:
+            memory.hold(user, nbytes)
+        except EngineError:
+            memory.hold_again(*session.charged)
+            raise
+        session.will, session.charged = will, (user, nbytes)
+
     def _publish_will(self, session: ClientSession) -> None:
         """Publish a session's will, once ([MQTT-3.1.2-8], [MQTT-3.1.2-10])."""
-        will, session.will = session.will, None
+        will = session.will
         if will is None:
             return
+        self._set_will(session, None)
         publisher = Publisher(self.engine, self.syntax, _NeverBlocked(), session.client.access)
         try:
             try:
@@ -478,6 +497,8 @@ class MqttSessions:
         will = definition["will"]
         if isinstance(will, dict):
             session.will = wills.from_json(will)
+            session.charged = identity.user, wills.memory_of(session.will)
+            self.engine.client_memory.hold_again(*session.charged)
         session.incoming.restore(list(stored.received))
         session.subscriptions.restore(_subscriptions(stored))
         session.in_flight.stored = stored if session.client.lasting else None

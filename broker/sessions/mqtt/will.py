@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from typing import Final
 
 from broker.sessions.mqtt.format import make_head, read_properties
 from protocols.mqtt.packets import Will
@@ -12,6 +13,17 @@ from protocols.mqtt.properties import MESSAGE_EXPIRY_INTERVAL, WILL_DELAY_INTERV
 def delay_of(will: Will | None) -> int | None:
     """Return after how many seconds a will is published; None: there is none."""
     return None if will is None else will.properties.get(WILL_DELAY_INTERVAL) or 0
+
+
+#: What a will takes in memory beside its content: its objects, and those of its stored form.
+OVERHEAD_BYTES: Final = 1_000
+
+
+def memory_of(will: Will | None) -> int:
+    """Return what a will takes in memory, in bytes: as it is, and as it is stored, in Base64."""
+    if will is None:
+        return 0
+    return OVERHEAD_BYTES + 3 * (len(will.topic) + len(will.payload) + len(will.properties.raw))
 
 
 def to_json(will: Will) -> dict[str, object]:

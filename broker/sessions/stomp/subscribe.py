@@ -64,6 +64,16 @@ class Subscriptions:
         if len(self._by_id) >= most:
             raise error("SUBSCRIBE", "too many subscriptions", f"a connection may have {most}", headers)
         request, prefix = read_subscribe(headers, port.options, self._destinations, port.remote)
+        memory, user = self._engine.client_memory, self._destinations.access.user
+        memory.hold(user, memory_of(id))
+        try:
+            self._begin(id, request, prefix, headers)
+        finally:
+            if id not in self._by_id:
+                memory.release(user, memory_of(id))
+
+    def _begin(self, id: bytes, request: SubscribeRequest, prefix: str, headers: Headers) -> None:
+        port = self._port
         if boolean(headers, b"browser", "SUBSCRIBE", default=False):
             self._browse(id, request, prefix, headers)
             return
@@ -118,6 +128,7 @@ class Subscriptions:
             self._engine.delete_subscription(durable, access=access)
 
     def _end(self, subscription: Subscription | Browser) -> None:
+        self._engine.client_memory.release(self._destinations.access.user, memory_of(subscription.id))
         del self._by_id[subscription.id]
         del self._by_number[subscription.number]
         subscription.close(self._engine, redelivery.CLOSED)
@@ -131,6 +142,8 @@ class Subscriptions:
     def close(self, how: DeliveryOutcome, then: Callable[[], None]) -> None:
         """End all, and return their unacknowledged messages: the connection ends.  Then call `then`."""
         consumers = {each.consumer: how for each in self._by_id.values() if isinstance(each, Subscription)}
+        nbytes = sum([memory_of(id) for id in self._by_id])
+        self._engine.client_memory.release(self._destinations.access.user, nbytes)
         self._showing.clear()
         self._by_id.clear()
         self._by_number.clear()
@@ -173,6 +186,11 @@ class Subscriptions:
         for subscription in self._by_id.values():
             if isinstance(subscription, Subscription):
                 (consumers.pause if paused else consumers.resume)(subscription.consumer)
+
+
+def memory_of(id: bytes) -> int:
+    """Return what the id of a subscription takes in memory, in bytes: as it is, and as its messages begin."""
+    return 2 * len(id)
 
 
 def read_subscribe(
