@@ -52,6 +52,11 @@ REFUSALS: Final = {
     "retained-full": Refusal(
         "Clear retained messages, or raise `limits.retained-messages-max` or `retained-bytes-max`.", 409
     ),
+    "memory-full": Refusal(
+        "End sessions with large wills, shorten wills and ids of subscriptions, or raise `broker.global-max-size`, of "
+        "which they may hold a quarter.",
+        409,
+    ),
     "disk-full": Refusal("Make room on the disk of the journal; the broker notices it automatically.", 507),
     "not-readable": Refusal("See the log for `paging.failed` or `body.unreadable`, and check the disk.", 503),
     "unknown-delivery": Refusal("Acknowledge each message once, on the subscription and connection that got it."),
