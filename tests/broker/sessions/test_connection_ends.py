@@ -63,7 +63,7 @@ class Scene:
 
     def halfway(self, event: Callable[[], None]) -> None:
         """Break the connection, and do something when half of its consumers are closed."""
-        done = []
+        done: list[int] = []
 
         def each(left: int) -> None:
             if left == QUEUES // 2 and not done:
@@ -178,7 +178,7 @@ def test_a_receipt_for_disconnect_means_that_all_are_closed() -> None:
 def test_a_connection_that_ends_while_it_disconnects(how: str) -> None:
     scene = Scene("stomp")
     client = scene.client
-    done = []
+    done: list[int] = []
 
     def each(left: int) -> None:
         if left == QUEUES // 2 and not done:
