@@ -577,5 +577,9 @@ class Journal:
         self.next_id += n
         if self.next_id > self._id_limit - self.limits.id_block // 2:
             self._id_limit = self.next_id + self.limits.id_block
-            self.add(record.ids(self._id_limit))
+            if self.held and not self.is_overtaking:  # what overtakes it has ids, too
+                with self.overtaking():
+                    self.add(record.ids(self._id_limit))
+            else:
+                self.add(record.ids(self._id_limit))
         return first

@@ -671,3 +671,20 @@ def test_entries_that_overtake_a_held_one_are_durable_before(desk: Desk) -> None
     desk.files.crash(1.0)
     again = Desk(desk.files)
     assert [each.id for _, _, _, each in again.start() if isinstance(each, decode.Message)] == [early, late]
+
+
+def test_ids_that_are_allocated_while_an_entry_is_held_are_never_allocated_again() -> None:
+    desk = Desk(id_block=100)
+    desk.start()
+    journal = desk.journal
+    journal.hold(0)
+    journal.allocate_ids(80)  # here the limit of ids moves
+    journal.allocate_ids(40)
+    with journal.overtaking():
+        desk.send(10)
+    journal.seal_overtaking()
+    desk.writer.step()
+    desk.files.crash()
+    again = Desk(desk.files, id_block=100)
+    again.start()
+    assert again.journal.next_id >= journal.next_id
