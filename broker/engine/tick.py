@@ -197,9 +197,15 @@ class Ticks:
         journal = self._state.journal
         return journal.pending_bytes > self._state.limits.task_pending_max and not journal.held
 
+    def _begin_own_call(self) -> None:
+        """Begin a call that no client has made: none waits for what the tick itself has recorded before it."""
+        self._state.begin()
+        if self._state.held is not None:
+            self._state.held.absorb(self._state.journal)
+
     def _step(self, work: LongWork, transport: object) -> int | None:
         """Make a step of some work; a step that fails is its last."""
-        self._state.begin()
+        self._begin_own_call()
         try:
             return next(work, None)
         except BaseException as error:
@@ -227,7 +233,7 @@ class Ticks:
 
     def _ring(self, call: Callable[[], None]) -> None:
         """Make the call of an alarm; a call that fails is not repeated."""
-        self._state.begin()
+        self._begin_own_call()
         try:
             call()
         except BaseException as error:

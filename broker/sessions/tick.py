@@ -117,6 +117,7 @@ class Tick:
     def _confirm(self) -> None:
         """Tell those who wait for the disk what is durable now."""
         for waiter, number in self.engine.ticks.take_confirmed().items():
+            self.engine.ticks.begin_verb()
             try:
                 waiter.durable(number)
             except BaseException as error:

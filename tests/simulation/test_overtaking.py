@@ -10,6 +10,7 @@ import pytest
 from protocols.mqtt.codes import PacketType
 from protocols.mqtt.properties import SESSION_EXPIRY_INTERVAL
 from tests.simulation.world import check_accounts, check_counters, everything, held, small
+from tests.support import amqp_client
 from tests.support.bodies import body_of
 from tests.support.mqtt_client import MqttClient, greeting
 from tests.support.mqtt_world import FOR_EVER, SimCarrier
@@ -24,7 +25,11 @@ SETTLED = 6
 #: Messages that another client can acknowledge.
 OTHERS = 60
 
-_CONFIG = small({"match": "old", "max-delivery-attempts": 2}, segment_bytes=256 << 10)
+_CONFIG = small(
+    {"match": "old", "max-delivery-attempts": 2},
+    {"match": "full", "address-full-policy": "BLOCK", "max-size-messages": 2},
+    segment_bytes=256 << 10,
+)
 
 
 def _before() -> Counter[bytes]:
@@ -302,6 +307,20 @@ def test_one_that_logs_in_meanwhile_waits_and_others_do_not() -> None:
     _say(work.brief, "SEND", sent, b"old")
     assert _confirmed_meanwhile(work, work.brief, "r")
     assert not _confirmed_meanwhile(work, new, "r")
+
+
+def test_one_whose_call_wakes_another_waits_for_what_it_has_recorded() -> None:
+    """The rejected message leaves room for a blocked sender of AMQP, which is served within the same call."""
+    work = Work(SimFiles(1), 1)
+    sender = amqp_client.AmqpSim(work.broker)
+    sender.send(sender.sender("full", "queue"), amqp_client.message("1"), amqp_client.message("2"))
+    work.brief.subscribe("/queue/full")
+    first, *_ = work.brief.messages()
+    assert work.broker.engine.addresses["full"].blocked
+    _begun(work)
+    _say(work.brief, "NACK", {"id": first.headers["ack"], "requeue": "false", "receipt": "r"})
+    assert not work.broker.engine.addresses["full"].blocked
+    assert not _confirmed_meanwhile(work, work.brief, "r")
 
 
 @pytest.mark.parametrize("how", ["unsubscribe", "downgrade"])

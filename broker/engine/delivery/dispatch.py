@@ -337,6 +337,8 @@ def _hand_over(
 
 def _give(state: State, consumer: Consumer, run: list[Message]) -> None:
     """Pass messages to their consumer's sink; if it fails, they stay its consumer's until its connection is closed."""
+    if state.held is not None:
+        state.held.absorb(state.journal)  # the sink's connection does not wait for deliveries of others
     try:
         consumer.sink.deliver(consumer, run)
     except BaseException as error:

@@ -16,6 +16,7 @@ the held entry may be what makes a segment unneeded.
 A connection that has recorded anything in the held entry gets all its confirmations with it, in order (`end_call`).  So
 does one that records nothing because something is in that entry already (`depend`): a duplicate, or a subscription to a
 queue that was made meanwhile; and one that logs in meanwhile, since its client may send again what it has sent before.
+A call may serve several connections: a rejected message that leaves room for another's.  All of them wait then.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class HeldEntry:
     `landing`: the queues with messages that land with it; `paged`: runs whose place in the journal is not known yet.
     """
 
-    __slots__ = ("_awaited_by", "_depends", "_everyone", "_first_id", "_number", "_seen", "landing", "paged")
+    __slots__ = ("_awaited_by", "_begun", "_depends", "_everyone", "_first_id", "_known", "_number", "landing", "paged")
 
     def __init__(self, first_id: int, number: int) -> None:
         self.landing: set[Queue] = set()
@@ -39,9 +40,12 @@ class HeldEntry:
         self._first_id = first_id
         self._number = number
         self._awaited_by: set[object] = set()
-        self._depends = False  # the present call is answered by what is in the entry
         self._everyone = False
-        self._seen = 0  # records of the entry of which it is known who waits for them
+        self._depends = 0  # calls so far that are answered by what is in the entry
+        # How much there was to wait for, records and such calls, when the present call began, and when it was last
+        # known who waits for all of it.
+        self._begun = 0
+        self._known = 0
 
     def next_number(self) -> int:
         """The number for the work of another tick that overtakes it."""
@@ -56,27 +60,30 @@ class HeldEntry:
 
     def depend(self) -> None:
         """Note that the answer to the present call depends on what may be in the entry."""
-        self._depends = True
+        self._depends += 1
 
     def begin_call(self, journal: Journal) -> None:
         """Begin a call: if it is not known for whom the last one was that recorded something, everybody waits."""
-        if self._is_concerned(journal):
-            self._everyone = True
+        self._everyone |= self._count(journal) != self._known
+        self.absorb(journal)
 
     def end_call(self, journal: Journal, transport: object) -> None:
-        """Note for whom the calls since then were, if they recorded something, or depend on it; None: for anybody."""
-        if self._is_concerned(journal):
+        """Note that the present call is for this connection, among others, if it recorded something, or depends on it.
+
+        None: it is for anybody.
+        """
+        count = self._count(journal)
+        if count != self._begun:
+            self._known = count
             self._everyone |= transport is None
             self.awaits(transport)
 
-    def _is_concerned(self, journal: Journal) -> bool:
-        concerned = self._depends or journal.held_count != self._seen
-        self._seen, self._depends = journal.held_count, False
-        return concerned
-
     def absorb(self, journal: Journal) -> None:
-        """Note that nobody's confirmations wait for what was recorded since."""
-        self._seen = journal.held_count
+        """Begin a call: nobody's confirmations wait for what was recorded before it."""
+        self._begun = self._known = self._count(journal)
+
+    def _count(self, journal: Journal) -> int:
+        return journal.held_count + self._depends
 
     def awaits(self, transport: object) -> None:
         """Note that a connection waits for it."""
