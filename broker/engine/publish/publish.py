@@ -119,7 +119,7 @@ class Producers:
 
     @property
     def filtering(self) -> bool:
-        """Whether any queue has a filter."""
+        """Whether `match_cost` may be anything: any queue has a filter, or an address has very many queues."""
         return self._state.bindings.filtering
 
     @property

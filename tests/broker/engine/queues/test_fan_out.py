@@ -10,6 +10,7 @@ from broker.engine import NewQueue
 from broker.engine.delivery.redelivery import CLOSED
 from broker.engine.model.message import RoutingType
 from broker.engine.queues import arrival
+from broker.engine.queues.bindings import WIDE
 from broker.engine.queues.queue import Queue
 from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench, Taker
@@ -269,3 +270,17 @@ def test_a_run_for_few_queues_lands_as_ever() -> None:
     publish(bench, b"1")
     assert [queue.landing for queue in queues(bench)] == [1] * COUNT
     assert not any([queue.fanned for queue in queues(bench)])
+
+
+def test_sends_to_very_many_queues_are_published_few_at_a_time() -> None:
+    bench = Bench(segment_bytes=4 << 20)
+    operators, producers = bench.enter().operators, bench.engine.producers
+    for number in range(WIDE):
+        operators.make_queue(NewQueue(f"s{number}", address="t", routing_type=MULTICAST, make_address=True))
+    publish(bench, b"1")
+    assert (producers.match_cost("t"), producers.filtering) == (0, False)
+    operators.make_queue(NewQueue("more", address="t", routing_type=MULTICAST))
+    publish(bench, b"2")
+    assert (producers.match_cost("t"), producers.filtering) == ((WIDE + 1) // 5, True)
+    bench.run()
+    assert (bench.bodies("s0"), bench.bodies("more")) == ([b"1", b"2"], [b"2"])
