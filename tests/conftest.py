@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -48,6 +49,7 @@ TOGETHER: Final = (
 )
 
 
+@cache
 def scope(nodeid: str) -> str:
     """Return the entry of `TOGETHER` that a test belongs to; if none, the test itself."""
     return next((folder for folder in TOGETHER if nodeid.startswith(folder)), nodeid)
@@ -69,11 +71,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: scope(item.nodeid) != item.nodeid or item.get_closest_marker("slow") is None)
 
 
+class Indexed(list[str]):
+    """A list that knows where each of its items is: xdist asks it for the index of each test."""
+
+    def __init__(self, items: Sequence[str]) -> None:
+        super().__init__(items)
+        self._places = {item: at for at, item in enumerate(items)}
+
+    def index(self, item: str, *_: object) -> int:
+        """See list.  Raises KeyError."""
+        return self._places[item]
+
+
 class Folders(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     """Assigns tests to free processes, the largest scopes first."""
 
     def _split_scope(self, nodeid: str) -> str:
         return scope(nodeid)
+
+    def add_node_collection(self, node: Any, collection: Sequence[str]) -> None:
+        """See xdist."""
+        super().add_node_collection(node, collection)
+        if node in self.registered_collections:
+            self.registered_collections[node] = Indexed(collection)
 
     def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
         """See xdist.  Forgets finished scopes, as xdist walks all scopes of a process after each of its tests."""
