@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from bench.mqtt_idle import allow_handles
-from protocols.mqtt.codes import Role
+from protocols.mqtt.codes import V5, Role
 from protocols.mqtt.connection import MqttConnection
 from protocols.mqtt.encode import PublishHead
 from protocols.mqtt.packets import Subscribe, Unsubscribe, Will
@@ -53,6 +53,14 @@ def _published(client: MqttClient, topics: Callable[[int], str], messages: int, 
             client.settle()
             assert not client.closed, client.goodbye
         client.answers.clear()
+
+
+def mqtt_sends(port: int, messages: int) -> Work:
+    """Reads full of the shortest PUBLISH packets, to one topic; nobody subscribes."""
+    client = SocketWorld(port).connect("producer")
+    packets = b"\x30\x04\0\1t\0" * messages if client.codec.version == V5 else b"\x30\x03\0\1t" * messages
+
+    return lambda: client.raw(packets)
 
 
 def _wills(port: int, messages: int, expiry: int) -> Work:
@@ -148,5 +156,6 @@ def retained(port: int, messages: int) -> Work:
 
 
 MQTT_CASES: Final[dict[str, Case]] = {
-    each.__name__: each for each in (wills, session_ends, clean_start, resume, subscribe, unsubscribe, retain, retained)
+    each.__name__: each
+    for each in (mqtt_sends, wills, session_ends, clean_start, resume, subscribe, unsubscribe, retain, retained)
 }

@@ -55,8 +55,10 @@ from protocols.amqp.performatives import (
     SaslResponse,
     Transfer,
 )
+from protocols.amqp.receiver import Transfers
 from protocols.amqp.session import Session
 from protocols.amqp.state import CLOSED, CONNECTION, DISCARDS, SENDS, ConnectionState, SaslState
+from protocols.amqp.transfer_batch import RUN_MAX
 from protocols.amqp.transport import Transport
 
 _DEFAULT_LIMITS: Final = Limits()
@@ -216,7 +218,7 @@ class AmqpConnection:
     def _read_frames(self, source: Input, events: list[Event]) -> None:
         """Parse all complete frames, or up to one that has to be answered first.  Raises AmqpError."""
         buffer, at = source.buffer, source.at
-        end = len(buffer)
+        end, messages = len(buffer), 0
         while self.state in _READS_FRAMES:
             left = end - at
             if left < FRAME_HEADER_BYTES:
@@ -230,10 +232,12 @@ class AmqpConnection:
                 source.wait(at, size - left)
                 return
             if size >= _TELLING_BYTES and self.state is ConnectionState.OPENED:
+                known = len(events)
                 stop = self._channels.read_run(buffer, at, events)
                 if stop > at:
                     at = stop
-                    if self._is_enough(events):
+                    messages += sum([len(event.ids) for event in events[known:] if isinstance(event, Transfers)])
+                    if messages >= RUN_MAX or self._is_enough(events):
                         source.pause(at)
                         return
                     continue

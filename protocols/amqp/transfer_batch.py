@@ -7,15 +7,15 @@ links (part 2, 2.6), but JMS does for the messages of a session to one destinati
 applies to the transfers before it: a link joins a run only if its order relative to the links in it does not matter
 (`Receiver.order`).
 
-All deliveries of a run are settled, or none is, and those of one link have the same state.  The run
-ends at a frame where that changes or that has no known shape.  It also ends before the session's window, its room for
+All deliveries of a run are settled, or none is, and those of one link have the same state.  The run ends at a frame
+where that changes or that has no known shape, and at `RUN_MAX`.  It also ends before the session's window, its room for
 unsettled deliveries, or the credit of a link might be used up: frames beyond that are fully checked one by one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from protocols.amqp.link import Channel, Event
 from protocols.amqp.receiver import Transfers
@@ -25,6 +25,9 @@ from protocols.amqp.transfers import FrameTemplate, key_end
 if TYPE_CHECKING:
     from protocols.amqp.receiver import Receiver
 
+
+#: The most deliveries of a run: a read may bring 8,000, and each takes a broker some microseconds.
+RUN_MAX: Final = 1_024
 
 #: The parts of a frame: size, head, delivery id, the head of its tag, tag, tail.
 _Parts = tuple[int, bytes, int, bytes, bytes, bytes]
@@ -60,7 +63,7 @@ def read_lanes(shapes: Mapping[bytes, FrameTemplate], buffer: bytes, at: int, ev
     if template is None or not template.link.session.reads:
         return at
     session, settled = template.link.session, template.settled
-    limit = session.delivery_room(settled=settled)
+    limit = min(session.delivery_room(settled=settled), RUN_MAX)
     lanes: dict[Receiver, _Lane] = {}
     orders: set[object] = set()
     tracks: dict[bytes, _Track] = {}

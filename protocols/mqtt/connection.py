@@ -25,7 +25,7 @@ from protocols.mqtt.codes import V5, VERSIONS, PacketType, Role
 from protocols.mqtt.encode import ACK_BYTES, PublishHead, PublishHeads, encode, encode_ack, encode_acks, may_send
 from protocols.mqtt.errors import MqttError
 from protocols.mqtt.fields import PACKET_BYTES_MAX
-from protocols.mqtt.packets import Ack, Auth, Connack, Connect, Disconnect, Packet
+from protocols.mqtt.packets import Ack, Auth, Connack, Connect, Disconnect, Packet, Publish
 from protocols.mqtt.properties import (
     MAXIMUM_PACKET_SIZE,
     NO_PROPERTIES,
@@ -38,14 +38,15 @@ from protocols.mqtt.properties import (
     explanation,
 )
 from protocols.mqtt.reader import PacketReader
-from protocols.mqtt.runs import Shared
+from protocols.mqtt.runs import RUN_MAX, Shared
 from protocols.mqtt.state import VIEWS, State, trigger, unexpected
 from protocols.mqtt.streams import Source, Streams
 
 #: Packets that change the state of the connection, or may not be permitted in it.
 _SPEECH: Final = frozenset({PacketType.CONNECT, PacketType.CONNACK, PacketType.DISCONNECT, PacketType.AUTH})
 
-#: How many packets, or runs of them, are parsed at a time: all those of a read may take long.
+#: How many packets, or runs of them, are parsed at a time: all those of a read may take long.  So may the messages in
+#: runs, of which no further one is begun when there are `RUN_MAX`.
 PACKETS_MAX: Final = 64
 
 
@@ -120,9 +121,15 @@ class MqttConnection:
         """Parse what follows a payload that arrived in parts."""
         self._reader.resume()
 
+    @property
+    def has_more(self) -> bool:
+        """Whether `events` may find more packets now."""
+        return self.error is None and self._view.reads and self._reader.has_more
+
     def events(self) -> list[Packet]:
         """Return complete packets received since the last call, some at a time; call again until there are none."""
         packets: list[Packet] = []
+        published = 0
         reader = self._reader
         if self.error is not None or not self._view.reads or not reader.begin():
             return packets
@@ -133,7 +140,9 @@ class MqttConnection:
                     reader.trim()
                     break
                 packets.append(packet)
-                if len(packets) == PACKETS_MAX:
+                if isinstance(packet, Publish):
+                    published += len(packet.topics)
+                if len(packets) == PACKETS_MAX or published >= RUN_MAX:
                     reader.trim()
                     break
             else:

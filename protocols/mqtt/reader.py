@@ -73,10 +73,15 @@ class PacketReader:
             self._buffer = data
             self._wanted = 0
 
+    @property
+    def has_more(self) -> bool:
+        """Whether `read` may find a packet."""
+        return bool(self._buffer) and not self.held and self._wanted <= (len(self._pending) if self._pending else 0)
+
     def begin(self) -> bool:
         """Prepare `read`: call this before it; returns whether it may find a packet."""
         pending = self._pending
-        if self.held or not self._buffer or self._wanted > (0 if pending is None else len(pending)):
+        if not self.has_more:
             return False
         if pending is not None:
             self._buffer = b"".join((self._buffer[self._at :], pending))

@@ -3,7 +3,7 @@
 The first packet of a run is fully parsed and checked.  A following packet belongs to the run if its first byte is the
 same, its properties are the same bytes, its topic was seen and checked before, its packet id is not 0 and it is
 complete.  Any other packet ends the run and begins the next one, fully checked.  So a packet of a run costs a
-dictionary lookup and the copy of its payload.
+dictionary lookup and the copy of its payload.  A run ends at `RUN_MAX`.
 
 Topics and blocks of properties that passed the checks are cached, within bounds, for all connections with the same
 `Shared`; those that never repeat are fully checked each time.
@@ -29,6 +29,9 @@ from protocols.mqtt.topics import check_topic_name
 TOPICS_REMEMBERED_MAX: Final = 8192
 BLOCKS_REMEMBERED_MAX: Final = 1024
 REMEMBERED_BYTES_MAX: Final = 256
+
+#: The most PUBLISH packets of a run: a read may bring 40,000, and each takes a broker some microseconds.
+RUN_MAX: Final = 1_024
 
 #: The largest length that two bytes can encode.
 _TWO_BYTE_LENGTH_MAX: Final = 16_383
@@ -102,7 +105,9 @@ def read_publishes(
     if TOPIC_ALIAS in run.properties:
         end = at  # each packet may change the meaning of the next
     try:
-        while data[at] == first:
+        for _ in range(1, RUN_MAX):
+            if data[at] != first:
+                break
             length = data[at + 1]
             body = at + 2
             if length > 127:

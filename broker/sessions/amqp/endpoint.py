@@ -46,6 +46,7 @@ from protocols.amqp.events import (
     WindowOpened,
 )
 from protocols.amqp.performatives import Close
+from protocols.amqp.transfer_batch import RUN_MAX
 
 #: Deliveries that a DISPOSITION settles at once: some milliseconds if they fail.
 _SETTLED_MAX: Final = 512
@@ -139,6 +140,7 @@ class AmqpEndpoint(LinkOwner):
     def _handle(self) -> None:
         """Handle the frames that have arrived, until the tick's budget is used up.  Raises AmqpError."""
         codec, handlers, steps = self.codec, self.handlers, self._steps
+        gathered = 0
         while not self.lost and (events := steps.take_later() or self._divided(codec.events())):
             for at, event in enumerate(events, 1):
                 if (handler := handlers.get(type(event))) is not None:  # else there is nothing to do
@@ -148,11 +150,17 @@ class AmqpEndpoint(LinkOwner):
                         return
                 long = isinstance(event, _LONG) or at % ASKED_AFTER == 0
                 if isinstance(event, Transfers):
+                    gathered += len(event.ids)
                     long |= at < len(events)  # the usual read has only one
                     if self._together(event) < _ANY_NUMBER:
                         self.incoming.publish()
                         long = True
                 if long and steps.pauses(events, at):
+                    return
+            if gathered >= RUN_MAX:
+                self.incoming.publish()
+                gathered = 0
+                if steps.pauses([], 0):
                     return
 
     def _charge_partial(self) -> AmqpError | None:

@@ -143,7 +143,8 @@ class MqttEndpoint(Port):
                     if self.works:
                         steps.wait(packets[at:])
                         return self.confirm()
-                    if at < len(packets) and steps.pauses(packets, at, 1):  # a packet may be a run of many
+                    more = at < len(packets) or codec.has_more
+                    if more and steps.pauses(packets, at, 1):  # a packet may be a run of many
                         return self.confirm()
             failure = codec.error
         except NotTaken as refusal:

@@ -12,9 +12,11 @@ from protocols.amqp.errors import INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, NOT_ALLO
 from protocols.amqp.events import Began, Event, LinkFailed, SessionFailed, Transfers
 from protocols.amqp.frames import frame
 from protocols.amqp.limits import Limits
+from protocols.amqp.link import EVENTS_MAX
 from protocols.amqp.performatives import RECEIVER, SENDER, Begin, Detach, Disposition, TransactionalState, Transfer
 from protocols.amqp.receiver import Receiver
 from protocols.amqp.serial import add
+from protocols.amqp.transfer_batch import RUN_MAX
 from tests.protocols.amqp.deliveries import told, transfer
 from tests.protocols.amqp.peer import FIRST_ID, another_receiver, frames, of, only, receive, receiving_server
 
@@ -83,6 +85,24 @@ def test_runs_in_the_encodings_of_clients(client: str, reads: int) -> None:
     assert link.session.incoming.count == (0 if settled else 700)
     if not reads and client != "tags of any length":
         assert len(transfers) < 12  # runs, not messages
+
+
+@pytest.mark.parametrize("messages", [RUN_MAX, RUN_MAX + 1, 3 * RUN_MAX])
+def test_a_run_has_an_end(messages: int) -> None:
+    wide_list, ids, tag_of, tail = CLIENTS["Qpid JMS"]
+    raw = b"".join(
+        encoded(at, tag_of(at), b"x", wide_list=wide_list, ids=ids, tail=tail) for at in range(300, 300 + messages)
+    )
+    codec, link = client_link()
+    link.session.next_incoming_delivery = 300
+    codec.receive_data(raw)
+    found = []
+    while events := codec.events():
+        found.append(sum([len(event.ids) for event in of(events, Transfers)]))
+    assert codec.error is None
+    assert sum(found) == messages
+    assert max(found) <= RUN_MAX + EVENTS_MAX, "the first ones may be no run yet"
+    assert len(found) == -(-messages // (RUN_MAX + 1))
 
 
 def two_links(credit: int = 1000, limits: Limits | None = None) -> tuple[AmqpConnection, Receiver, Receiver]:

@@ -15,7 +15,7 @@ from protocols.mqtt.errors import MqttError
 from protocols.mqtt.limits import Limits
 from protocols.mqtt.packets import Ack, Connack, Pingreq, Publish
 from protocols.mqtt.properties import CONTENT_TYPE, MESSAGE_EXPIRY_INTERVAL, NO_PROPERTIES, TOPIC_ALIAS, Properties
-from protocols.mqtt.runs import BLOCKS_REMEMBERED_MAX, REMEMBERED_BYTES_MAX, TOPICS_REMEMBERED_MAX, Shared
+from protocols.mqtt.runs import BLOCKS_REMEMBERED_MAX, REMEMBERED_BYTES_MAX, RUN_MAX, TOPICS_REMEMBERED_MAX, Shared
 from tests.protocols.mqtt.peer import VERSIONS, block, connected, failure, frame, maker, shown, text
 from tests.support.wire import check_malformed, feed
 
@@ -294,3 +294,22 @@ def test_what_one_read_brings_is_parsed_some_packets_at_a_time() -> None:
         lengths.append(len(found))
     assert lengths == [PACKETS_MAX, PACKETS_MAX, PACKETS_MAX, 200 - 3 * PACKETS_MAX]
     assert connection.error is not None, "it has ended within a packet"
+
+
+@pytest.mark.parametrize(("packets", "lengths"), [(RUN_MAX, [RUN_MAX]), (RUN_MAX + 1, [RUN_MAX, 1])])
+def test_a_run_has_an_end(packets: int, lengths: list[int]) -> None:
+    connection = connected(V311)
+    connection.receive_data(b"\x30\x03\0\1t" * packets + b"\x30")
+    found = []
+    while runs := connection.events():
+        found.append([len(run.topics) for run in runs if isinstance(run, Publish)])
+    assert found == [[length] for length in lengths]
+    assert not connection.has_more, "a packet is incomplete"
+
+
+def test_runs_that_are_parsed_together_have_few_packets() -> None:
+    connection = connected(V311)
+    half = RUN_MAX // 2
+    connection.receive_data((b"\x30\x03\0\1t" * half + b"\x31\x03\0\1t") * 5)
+    assert [len(run.topics) for run in connection.events() if isinstance(run, Publish)] == [half, 1, half]
+    assert connection.has_more
