@@ -14,6 +14,7 @@ from broker.engine.queues.steps import BUDGET, BUDGET_MIN, STEP
 from protocols.amqp.types import Described, Symbol
 from tests.simulation.world import small
 from tests.support.amqp_client import AmqpSim
+from tests.support.interpreted import interpreted
 from tests.support.sim_broker import SimBroker
 from tests.support.sim_files import refusing
 from tests.support.stomp_client import frame
@@ -105,6 +106,7 @@ def test_over_stomp_nothing_follows_a_browser_that_could_not_be_shown_everything
     assert not broker.engine.queue("b").consumers
 
 
+@interpreted
 @pytest.mark.parametrize("protocol", ["stomp", "amqp"])
 def test_browsers_whose_selectors_match_nothing_share_the_budget_of_a_tick(
     protocol: str, monkeypatch: pytest.MonkeyPatch

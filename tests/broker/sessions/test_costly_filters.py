@@ -12,6 +12,7 @@ from broker.engine.queues.steps import BUDGET
 from protocols.amqp.performatives import Properties
 from tests.simulation.world import small
 from tests.support.amqp_client import AmqpSim, message
+from tests.support.interpreted import interpreted
 from tests.support.sim_broker import SimBroker
 from tests.support.stomp_client import frame
 
@@ -35,6 +36,7 @@ def by_relay(broker: SimBroker) -> None:
     client.send(client.sender(None), *[message(f"{n}", properties=Properties(to="topic://t")) for n in range(MESSAGES)])
 
 
+@interpreted
 @pytest.mark.parametrize("send", [by_stomp, by_amqp, by_relay])
 def test_each_tick_gets_what_its_budget_allows(
     send: Callable[[SimBroker], None], monkeypatch: pytest.MonkeyPatch

@@ -19,6 +19,7 @@ from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench, Producing, fill, section
 from tests.simulation.world import check_accounts, check_counters, journal_records, small
 from tests.support.bodies import body_of
+from tests.support.interpreted import interpreted
 from tests.support.sim_broker import SimBroker
 from tests.support.sim_files import SimFiles
 
@@ -50,6 +51,7 @@ def test_anycast_prefers_a_queue_with_a_consumer_whose_filter_matches(bench: Ben
     assert bench.bodies("q1") == [b"3"]
 
 
+@interpreted
 def test_a_text_is_evaluated_once_for_a_message_and_its_cost_is_counted(bench: Bench) -> None:
     wide = " OR ".join(["colour = 'red'"] * 100)
     declare(bench, "a", **{f"q{n}": (MULTICAST, wide) for n in range(9)}, other=(MULTICAST, "colour = 'blue'"))

@@ -18,6 +18,7 @@ from broker.engine.queues.diverts import FORWARDS_MAX, HEADERS_MAX, AddressExtra
 from broker.engine.routing import destinations, registry
 from broker.engine.routing.registry import add_divert, remove_divert
 from tests.broker.engine.engine_harness import Bench, section
+from tests.support.interpreted import interpreted
 
 MULTICAST = RoutingType.MULTICAST
 
@@ -289,6 +290,7 @@ def test_the_configuration_is_checked(tmp_path: Any, text: str, problem: str) ->
     assert problem in str(refused.value)
 
 
+@interpreted
 def test_a_new_divert_looks_at_no_address_before_that_is_used(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """There may be 100,000 addresses: those that use it find it once, whatever else changes."""
     for name in "abcdefgh":
@@ -334,6 +336,7 @@ def meshed(many: int, *, exclusive: bool) -> Bench:
     return bench
 
 
+@interpreted
 @pytest.mark.parametrize("exclusive", [False, True])
 def test_addresses_that_divert_to_each_other_make_a_copy_for_each_forwarding(
     exclusive: bool, monkeypatch: pytest.MonkeyPatch

@@ -421,7 +421,12 @@ def test_bodies_that_could_not_be_converted_in_time_are_refused(client: AmqpSim,
 def test_messages_with_many_values_are_taken_in_several_ticks(client: AmqpSim, monkeypatch: pytest.MonkeyPatch) -> None:
     """The budget of a tick is asked for after each 16 KiB of messages of one read."""
     asked: list[int] = []
-    monkeypatch.setattr(ReadSteps, "pauses", lambda steps, frames, at: asked.append(at))
+
+    def pauses(steps: object, frames: object, at: int) -> bool:
+        asked.append(at)
+        return False
+
+    monkeypatch.setattr(ReadSteps, "pauses", pauses)
     link = client.sender("a", "queue")
     body = encode_section(AMQP_VALUE, [None] * 8191)
     link.send([body] * 20, list(range(20)))
