@@ -25,7 +25,7 @@ from broker.offline.lines import PastLine, read_as
 #: Bytes of one request: some of the largest messages that a broker accepts by default, in base64.
 BODY_BYTES_MAX: Final = 64 << 20
 
-#: Messages in one request: some 50 ms of the event loop, while every client waits.
+#: Messages in one request: some 50 ms of CPU time, in turns with all other clients.
 MESSAGES_MAX: Final = 1_000
 
 SCHEMA: Final = schema(

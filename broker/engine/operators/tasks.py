@@ -208,8 +208,10 @@ class Tasks:
         return most_in_step(task.request) or IDS_MAX
 
     def stepped(self, task: Task, *, looked_at: int, moved: int, refused: Mapping[str, int]) -> None:
-        """Count a step that a client made in this tick.  Raises TaskEnded."""
-        if self.may_step(task, task.request.kind) and task.request.pace:
+        """Count a step that a client has made, also if its task ended meanwhile."""
+        if task.id not in self._state.tasks:  # ended, and forgotten
+            return
+        if not task.state.ended and self.may_step(task, task.request.kind) and task.request.pace:
             self._turns[task.id] = due = self._state.now + 1000 * moved // task.request.pace
             self._state.alarms.at(("turn", task.id), due, lambda: self._notify(task))
         if task.request.remove:  # messages count as moved once they have left the queue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -10,7 +11,7 @@ from starlette.responses import Response
 from broker.engine import Queue
 from broker.engine import Replayed as Done
 from broker.engine.model.errors import EngineError
-from broker.engine.model.task import TaskKind
+from broker.engine.model.task import Task, TaskKind
 from broker.management import replaying
 from broker.management.calls import Calls, whole
 from broker.management.client_tasks import turn
@@ -97,13 +98,24 @@ class BrokerCalls:
         task = await turn(self._broker, wanted.task, TaskKind.REPLAY)
         done, stopped = Done(), ""
         try:
-            self._engine.messages.replay(wanted.name, wanted.messages, done)
+            await in_turns(self._bring_back(wanted, task, done))
         except EngineError as refusal:  # what came before it is replayed
             stopped = str(refusal)
-        if task is None:
-            log_action(request, "journal.replayed", replay=wanted.name, messages=done.replayed, stopped=stopped)
-        else:
-            looked_at = done.replayed + sum(done.refused.values())
-            self._engine.tasks.stepped(task, looked_at=looked_at, moved=done.replayed, refused=done.refused)
+        finally:  # also if the caller is gone
+            self._broker.tick.enter()
+            if task is None:
+                log_action(request, "journal.replayed", replay=wanted.name, messages=done.replayed, stopped=stopped)
+            else:
+                looked_at = done.replayed + sum(done.refused.values())
+                self._engine.tasks.stepped(task, looked_at=looked_at, moved=done.replayed, refused=done.refused)
         await durable(self._engine)
         return Replayed(replayed=done.replayed, refused=done.refused, stopped=stopped)
+
+    def _bring_back(self, wanted: replaying.ReplayRequest, task: Task | None, done: Done) -> Iterator[None]:
+        """Work (`in_turns`) that brings messages back until its task ends.  Raises as the engine's verb; TaskEnded."""
+        for each in wanted.messages:
+            self._broker.tick.enter()
+            if task is not None:
+                self._engine.tasks.may_step(task, TaskKind.REPLAY)
+            self._engine.messages.replay(wanted.name, [each], done)
+            yield

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from broker.engine.model.task import Task, TaskKind
-from broker.management import client_tasks
+from broker.management import client_tasks, turns
 from tests.broker.management.export_calls import EXPORT, IMPORT, LINE, asked
 from tests.broker.management.harness import Client, TestBroker, basic, managing
 
@@ -122,6 +123,61 @@ async def test_a_replay_is_counted(client: Client) -> None:
     sent = {"name": "one", "task": task, "messages": [line, lost]}
     assert (await client.call("POST", "/api/v1/messages:replay", json=sent)).json["replayed"] == 1
     assert await shown(client, task) == ("running", 2, 1, {"no-queue": 1})
+
+
+@pytest.fixture
+def several_back(broker: TestBroker, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Set once a replay, of which each message takes a turn, has brought back five of them."""
+    monkeypatch.setattr(turns, "TURN_US", 0)
+    several, queue, may_step = asyncio.Event(), broker.queue("orders"), broker.engine.tasks.may_step
+
+    def asked_for(task: Task, kind: TaskKind) -> bool:
+        if queue.message_count == 5:
+            several.set()
+        return may_step(task, kind)
+
+    monkeypatch.setattr(broker.engine.tasks, "may_step", asked_for)
+    return several
+
+
+def replaying(client: Client, task: int) -> asyncio.Task[Any]:
+    """A call that replays 500 messages."""
+    sent = {"name": "one", "task": task, "messages": [LINE | {"queue": "orders", "id": n} for n in range(1, 501)]}
+    return asyncio.create_task(client.call("POST", "/api/v1/messages:replay", json=sent))
+
+
+async def test_a_replay_lets_others_in_and_ends_with_its_task(
+    broker: TestBroker, client: Client, several_back: asyncio.Event
+) -> None:
+    task = await started(client, "replay")
+    calling = replaying(client, task)
+    await several_back.wait()
+    assert (await client.call("POST", f"{TASKS}/{task}:cancel")).status == 200
+    answer = (await calling).json
+    count = broker.engine.queue("orders").message_count
+    assert answer == {"replayed": count, "refused": {}, "stopped": f"task {task} is cancelled"}
+    assert 5 <= count < 500
+    assert await shown(client, task) == ("cancelled", count, count, {})
+
+
+async def test_a_replay_whose_caller_is_gone_is_counted(
+    broker: TestBroker, client: Client, several_back: asyncio.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted, stepped = asyncio.Event(), broker.engine.tasks.stepped
+
+    def step(task: Task, *, looked_at: int, moved: int, refused: Mapping[str, int]) -> None:
+        stepped(task, looked_at=looked_at, moved=moved, refused=refused)
+        counted.set()
+
+    monkeypatch.setattr(broker.engine.tasks, "stepped", step)
+    task = await started(client, "replay")
+    calling = replaying(client, task)
+    await several_back.wait()
+    calling.cancel()
+    await counted.wait()
+    count = broker.engine.queue("orders").message_count
+    assert count >= 5
+    assert await shown(client, task) == ("running", count, count, {})
 
 
 @pytest.mark.parametrize("path", [IMPORT, "/api/v1/messages:replay"])

@@ -105,8 +105,8 @@ def test_no_step_is_made_while_it_is_paused_and_its_client_is_told_of_the_end(be
     assert told == [TaskState.PAUSED, TaskState.RUNNING, TaskState.CANCELLED]
     with pytest.raises(TaskEnded, match=f"task {task.id} is cancelled$"):
         bench.enter().tasks.may_step(task, IMPORT)
-    with pytest.raises(TaskEnded):
-        bench.enter().tasks.stepped(task, looked_at=1, moved=1, refused={})
+    bench.enter().tasks.stepped(task, looked_at=2, moved=1, refused={"no-queue": 1})
+    assert (task.progress.looked_at, task.progress.moved) == (2, 1), "a step that its end has interrupted is counted"
     with pytest.raises(TaskEnded):
         bench.enter().tasks.end(task, "")
 
