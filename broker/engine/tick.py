@@ -140,7 +140,9 @@ class Ticks:
     def has_more(self) -> bool:
         """Whether another tick must follow the one that has ended at once."""
         state = self._state
-        if self._more or state.dirty_later or state.dirty or state.landed or state.fans or self._confirmed_later:
+        if self._more or state.dirty or state.unreached or state.dirty_later or state.landed or state.fans:
+            return True
+        if self._confirmed_later:
             return True
         return bool(state.steps) and not self._disk_is_busy  # begun at the end of the tick
 

@@ -97,8 +97,8 @@ class Consumers:
         Later messages do not count, or a queue that is filled all the time would never count as drained.
         """
         state, queue = self._state, consumer.queue
-        busy = consumer.held or queue.returning or queue in state.dirty or queue in state.dirty_later
-        busy = busy or state.is_unchecked(queue)
+        busy = consumer.held or queue.returning or state.is_unchecked(queue)
+        busy = busy or queue in state.dirty or queue in state.unreached or queue in state.dirty_later
         return not (busy or state.landing_on(queue, tick))
 
     def ready_for(self, queue: Queue, consumers: Iterable[Consumer]) -> int:

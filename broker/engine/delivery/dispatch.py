@@ -61,21 +61,25 @@ def dispatch(state: State) -> None:
     """Serve the queues that have changed in this tick and those that wait, as far as the budget goes.
 
     Thousands of queues may wait, with thousands of messages each.  A queue that has just changed, and has few, does not
-    wait until each of them has had its turn: half of the budget is for such ones.  What that does not reach waits, too,
-    so that those which change in the next tick go before it.  No queue is looked at before its turn.
+    wait until each of them has had its turn: half of the budget is for such ones.  Half of that is for those of this
+    tick; those that it does not reach wait in a line of their own, which has the other half.  No queue is looked at
+    before its turn.
     """
     steps = state.steps
     steps.ensure(steps.deliveries_min)
     changed, state.dirty = state.dirty, {}
     waiting, state.dirty_later = state.dirty_later, {}
-    _serve_few(state, changed, waiting, steps.left // 2)
-    while steps.left > 0 and (waiting or changed or state.dirty):
-        if not (waiting or changed):
-            changed, state.dirty = state.dirty, {}
-        most = max(min(RUN_MESSAGES_MAX, ROUND_MESSAGES_MAX // (len(waiting) + len(changed))), RUN_MESSAGES_MIN)
+    left = steps.left
+    _serve_few(state, changed, waiting, left - left // 4)
+    _serve_few(state, state.unreached, waiting, left // 2)
+    state.unreached.update(changed)
+    while steps.left > 0 and (waiting or state.unreached or state.dirty):
+        if not (waiting or state.unreached):
+            state.unreached, state.dirty = state.dirty, {}
+        number = len(waiting) + len(state.unreached)
+        most = max(min(RUN_MESSAGES_MAX, ROUND_MESSAGES_MAX // number), RUN_MESSAGES_MIN)
         _serve_each(state, waiting, most)
-        _serve_each(state, changed, most)
-    waiting.update(changed)
+        _serve_each(state, state.unreached, most)
     waiting.update(state.dirty_later)
     state.dirty_later = waiting
 

@@ -158,6 +158,7 @@ def empty(state: State, queue: Queue, messages: list[Message]) -> LongWork:
         depage.drop(state, queue)
     state.dirty.pop(queue, None)
     state.dirty_later.pop(queue, None)
+    state.unreached.pop(queue, None)
 
 
 def _delete(state: State, queue: Queue, messages: list[Message]) -> None:

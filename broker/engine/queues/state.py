@@ -247,8 +247,9 @@ class State:
     closing: dict[Consumer, Callable[[], None]] = field(default_factory=dict)
     #: The budget of the tick, and the work that continues in the next.
     steps: Steps = field(init=False)
-    #: Queues to serve in this tick, and those with more to deliver in the next.
+    #: Queues to serve in this tick, those that had changed and were not reached, and those with more to deliver.
     dirty: dict[Queue, None] = field(default_factory=dict)
+    unreached: dict[Queue, None] = field(default_factory=dict)
     dirty_later: dict[Queue, None] = field(default_factory=dict)
 
     # Timers.

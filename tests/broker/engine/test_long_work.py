@@ -518,3 +518,21 @@ def test_queues_with_more_messages_do_not_wait_for_many_with_few(bench: Bench) -
     assert min(len(taker.taken) for taker in busy) > 50
     assert len(joining.taken) == FEW_MESSAGES + 1
     assert min(len(taker.taken) for taker in few) > 10
+
+
+def test_a_queue_with_few_messages_that_is_not_reached_waits_for_its_like_alone(bench: Bench) -> None:
+    """It waited with the others: for a run of each of hundreds."""
+    others = [bench.take(f"few.{number}") for number in range(20)]
+    last = bench.take("last")
+    busy = backlogs(bench, 100)
+    one_tick(bench)
+    for number in range(20):
+        bench.send(f"few.{number}", b"m", durable=False)
+    bench.send("last", b"m", durable=False)
+    one_tick(bench)
+    assert not last.taken
+    for _ in range(20):
+        one_tick(bench)
+    assert len(last.taken) == 1
+    assert [len(taker.taken) for taker in others] == [1] * 20
+    assert min(len(taker.taken) for taker in busy) == 0, "those still wait"
