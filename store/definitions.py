@@ -44,6 +44,10 @@ class Definitions:
         """The record that repeats a definition."""
         return self._records[key]
 
+    def differs(self, key: int, record: bytes) -> bool:
+        """Whether a record would change a definition, rather than repeat it or make one."""
+        return self._records.get(key, record) not in (record, repeated(record))
+
     def defined(self, key: int, record: bytes, segment: int) -> None:
         """Note that a record in this segment is the latest definition of the key."""
         before = self._records.get(key)

@@ -102,6 +102,7 @@ class Journal:
         self.held = False  # the open entry stays open
         self.is_overtaking = False  # what is added goes into the other entry, which comes before the one that is held
         self._held_at = 0  # where the held entry would be if none overtook it
+        self._held_changes = False  # it changes or deletes a definition
         self._other: tuple[list[bytes], int, int] = ([], 0, 0)  # the other entry: parts, their number, and bytes
         # The open entry, and its segment: `_used` and `_capacity` in bytes, without the open entry.
         self._parts: list[bytes] = []
@@ -264,8 +265,13 @@ class Journal:
 
     @property
     def may_overtake(self) -> bool:
-        """Whether the segment has room for entries before the one that is held; else they would make it ever larger."""
-        return self.held and self._left() >= self._slack
+        """Whether there may be entries before the one that is held.
+
+        Not once that has changed or deleted a definition: after a crash before its end the old one holds, as for a
+        queue without the messages that were sent while it was deleted.  And the segment needs room for them; else they
+        would make it ever larger.
+        """
+        return self.held and not self._held_changes and self._left() >= self._slack
 
     def _left(self) -> int:
         used = self._used + self._nbytes + self._other[2] + self._held_bytes
@@ -315,6 +321,7 @@ class Journal:
         assert not self.held, "one at a time"
         assert not self._parts, "what was added before does not wait for it"
         self.held, self._held_bytes, self._held_at = True, nbytes, self._used
+        self._held_changes = False
 
     def spend_held(self, nbytes: int) -> None:
         """Note that some of what was reserved for the held entry is in it."""
@@ -523,8 +530,10 @@ class Journal:
         definitions = self._definitions
         if self.is_overtaking:
             definitions.later.discard(key)
-        elif self.held and key not in definitions.mentioned:
-            definitions.later.add(key)
+        elif self.held:
+            self._held_changes |= definitions.differs(key, record)
+            if key not in definitions.mentioned:
+                definitions.later.add(key)
         definitions.defined(key, record, self.segment)
 
     def ensure_defined(self, key: int) -> None:
@@ -554,6 +563,7 @@ class Journal:
     def undefine(self, key: int, record: bytes) -> None:
         """Add the record that deletes a definition, and forget it."""
         self.add(record)
+        self._held_changes |= self.held
         self._definitions.undefined(key, self.segment)
 
     def rewrite_definitions(self, segment: int) -> int:

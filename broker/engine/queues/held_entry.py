@@ -9,6 +9,9 @@ crash before its end, nor must it matter that their records come before those:
     acknowledgements   of consumers whose deliveries are not in the journal, unless the held entry has records about
                        messages of the queue that stay on it (`Ledger.touched`)
 
+Once the held entry changes or deletes a definition, whoever did that, nothing more overtakes it
+(`Journal.may_overtake`): after a crash the old one holds, and what was sent in between had been routed by the new one.
+
 The messages land behind those of the held entry that came to the same queue earlier, so that each queue has its
 messages in order of arrival; they are durable, and confirmed, before.  Nothing is trimmed or copied forward meanwhile:
 the held entry may be what makes a segment unneeded.

@@ -12,6 +12,7 @@ from broker.engine.delivery.transaction import SHORT_RUNS_MAX, Transaction
 from broker.engine.model.errors import EngineError, NoQueue, TransactionClosed
 from broker.engine.queues.consumer import AckMode
 from broker.engine.queues.steps import STEP
+from broker.engine.routing import alter
 from tests.broker.engine.engine_harness import Bench, Taker, Waiting, entries_with
 from tests.support.sim_broker import SimBroker
 
@@ -215,6 +216,20 @@ def test_nothing_overtakes_it_that_would_make_its_segment_larger() -> None:
     assert not peer.waits(bench)
     bench.send("there", b"2")
     assert peer.waits(bench)
+
+
+@pytest.mark.parametrize("change", ["delete", "pause", "neither"])
+def test_nothing_overtakes_it_once_it_changes_or_deletes_a_definition(change: str) -> None:
+    """After a crash a queue that was deleted is there again, and would miss what was sent after its deletion."""
+    bench, _ = held(bench_of(), "there", "other")
+    one, another = Peer(), Peer()
+    if change == "delete":
+        bench.engine.delete_queue(bench.queue("other"))
+    elif change == "pause":
+        alter.pause(bench.engine._state, bench.queue("other"), paused=True)
+    assert one.waits(bench) == (change != "neither")
+    bench.send("there", b"2")
+    assert another.waits(bench) == (change != "neither")
 
 
 def test_the_balance_is_taken_between_commits() -> None:
