@@ -22,7 +22,8 @@ A queue may have a limit of its own (`messages_max`).  Its messages wait from th
 consumer has them: those not yet durable, the ready ones, in memory or paged, and the scheduled ones.  At the limit
 
     drop_oldest    the oldest ready ones leave (DISPLACED) in the tick in which the new ones become ready
-    otherwise      the new ones leave (DROPPED) in the journal entry that stores them
+    otherwise      the new ones leave (DROPPED) in the journal entry that stores them; in a later one, as they land, if
+                   they enter many queues (`arrival.land_from`)
     memory full    new non-durable ones that no consumer could get at once leave (DROPPED): only durable ones wait on
                    disk
 
