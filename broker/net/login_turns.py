@@ -21,6 +21,9 @@ TURN_US: Final = 5_000
 #: Bytes of unread input of one address that may wait: 8 KiB each of 8,192 clients.
 BYTES_WAITING_MAX: Final = 64 << 20
 
+#: The same for all addresses together: two that flood, or many that do a little.
+BYTES_WAITING_TOTAL_MAX: Final = 128 << 20
+
 #: Something that is to be done, and the bytes that it holds meanwhile.
 _Waiting = tuple[Callable[[], None], int]
 
@@ -35,6 +38,7 @@ class LoginTurns:
         # By address, oldest first; the address whose turn is next comes first.
         self._lines: OrderedDict[str, deque[_Waiting]] = OrderedDict()
         self._bytes: dict[str, int] = {}
+        self._total = 0
 
     @property
     def free(self) -> bool:
@@ -51,12 +55,13 @@ class LoginTurns:
             self._left -= max(self._cpu_us() - begun, 1)
 
     def wait(self, origin: str, call: Callable[[], None], held: int = 0) -> bool:
-        """Make a call in a later turn, after those of the same address; False: too many bytes of it are `held`."""
+        """Make a call in a later turn, after those of the same address; False: too many bytes are `held`."""
         address = block(origin)
         waiting = self._bytes.get(address, 0) + held
-        if held and waiting > BYTES_WAITING_MAX:
+        if held and (waiting > BYTES_WAITING_MAX or self._total + held > BYTES_WAITING_TOTAL_MAX):
             return False
         self._bytes[address] = waiting
+        self._total += held
         self._lines.setdefault(address, deque()).append((call, held))
         self._schedule()
         return True
@@ -78,6 +83,7 @@ class LoginTurns:
     def _take(self) -> Callable[[], None]:
         address, line = next(iter(self._lines.items()))
         call, held = line.popleft()
+        self._total -= held
         if line:
             self._bytes[address] -= held
             self._lines.move_to_end(address)

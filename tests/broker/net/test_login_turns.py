@@ -15,7 +15,7 @@ import pytest
 from broker.net.admission import ConnectionSlots
 from broker.net.connection import Connection
 from broker.net.listener import Listener
-from broker.net.login_turns import BYTES_WAITING_MAX, TURN_US, LoginTurns
+from broker.net.login_turns import BYTES_WAITING_MAX, BYTES_WAITING_TOTAL_MAX, TURN_US, LoginTurns
 from broker.net.tls import TlsSettings, make_context
 from broker.sessions.session import Session
 from broker.sessions.tick import Transport
@@ -113,6 +113,17 @@ async def test_one_address_does_not_fill_the_memory() -> None:
     await world.next()
     assert sorted(world.called) == ["a", "b", "c", "d", "end", "other"]
     assert world.turns.wait("192.0.2.1", partial(world.work, "f"), BYTES_WAITING_MAX)
+
+
+async def test_many_addresses_do_not_fill_the_memory() -> None:
+    world = World()
+    held = BYTES_WAITING_TOTAL_MAX // 4
+    for number in range(4):
+        assert world.turns.wait(f"192.0.2.{number}", partial(world.work, "x"), held)
+    assert not world.turns.wait("192.0.2.4", partial(world.work, "more"), 1)
+    await world.next()
+    assert world.called == ["x"] * 4
+    assert world.turns.wait("192.0.2.4", partial(world.work, "more"), BYTES_WAITING_MAX)
 
 
 async def test_a_fault_in_one_login_does_not_stop_the_others() -> None:
