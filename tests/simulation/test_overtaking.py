@@ -54,7 +54,7 @@ class Work:
         self.rarely = ("nack",) if seed % 2 else ()  # later acknowledgements from that queue wait
         self.broker = broker = SimBroker(_CONFIG, files=files, seed=seed, shared=shared)
         self.client, self.other, self.third = broker.connect(), broker.connect(), broker.connect()
-        self.brief = broker.connect()
+        self.brief, self.plain = broker.connect(), broker.connect()
         for n in range(3 * SETTLED):
             self.client.send("/queue/old", b"old %d" % n, persistent="true")
         for n in range(OTHERS):
@@ -101,7 +101,7 @@ class Work:
         if self.random.random() < 0.7:
             broker.write()
         heard = [*self.other.take("RECEIPT"), *self.third.take("RECEIPT"), *self.client.take("RECEIPT")]
-        heard += self.brief.take("RECEIPT")
+        heard += [*self.brief.take("RECEIPT"), *self.plain.take("RECEIPT")]
         for frame in heard:
             self.confirmed.add(frame.headers["receipt-id"])
             self.overtaken += broker.engine.journal.held
@@ -131,7 +131,7 @@ class Work:
         else:
             name = f"new{self.numbers}" if kind == "new" else kind
             self.effects[receipt] = (name, body)
-            sender = self.third if kind == "new" else self.other
+            sender = {"new": self.third, "there": self.plain}.get(kind, self.other)
             _say(sender, "SEND", {"destination": f"/queue/{name}", "persistent": "true", "receipt": receipt}, body)
 
     def check(self, broker: SimBroker) -> None:
@@ -351,3 +351,43 @@ def test_a_qos_2_message_that_is_received_meanwhile_stays_or_is_to_be_released(h
     again.over(SimCarrier(SimBroker(_CONFIG, files=work.broker.files, seed=2)))
     again.connect(greeting("subscriber", clean=False, properties=[(SESSION_EXPIRY_INTERVAL, FOR_EVER)]))
     assert again.take() or again.replies(PacketType.PUBREL)
+
+
+@pytest.mark.parametrize("first", [{"_AMQ_DUPL_ID": "x"}, {"destination": "/queue/made"}])
+def test_what_a_connection_sends_stays_behind_what_it_has_in_the_held_entry(first: dict[str, str]) -> None:
+    """After a crash before its end there is no later message of a producer without the earlier one."""
+    work = Work(SimFiles(1), 1)
+    _begun(work)
+    sent = {"destination": "/queue/there", "persistent": "true"}
+    _say(work.third, "SEND", {**sent, **first}, b"earlier")
+    _say(work.third, "SEND", {**sent, "receipt": "r"}, b"later")
+    assert not _confirmed_meanwhile(work, work.third, "r")
+    work.broker.files.crash()
+    found = everything(SimBroker(_CONFIG, files=work.broker.files, seed=2))
+    assert (found[b"earlier"], found[b"later"]) == (0, 0)
+
+
+def test_a_qos_2_message_that_is_sent_meanwhile_is_stored_once() -> None:
+    """It is stored in one entry with its packet identifier, else the client would send it again after a crash."""
+    work = Work(SimFiles(1), 1)
+    clients = [MqttClient(auto=False), MqttClient(auto=False)]
+    lasting = [(SESSION_EXPIRY_INTERVAL, FOR_EVER)]
+    for name, client in zip(("subscriber", "publisher"), clients, strict=True):
+        client.over(SimCarrier(work.broker))
+        client.connect(greeting(name, clean=False, properties=lasting))
+    subscriber, publisher = clients
+    subscriber.subscribe("there/#", qos=2)
+    _begun(work)
+    work.broker.run = lambda: None  # type: ignore[method-assign]
+    number = publisher.publish("there/x", b"once", 2)
+    for _ in range(4):
+        work._turn()
+    assert work.broker.engine.journal.held
+    work.broker.files.crash()
+    broker = SimBroker(_CONFIG, files=work.broker.files, seed=2)
+    again = MqttClient(auto=False)
+    again.over(SimCarrier(broker))
+    again.connect(greeting("publisher", clean=False, properties=lasting))
+    again.publish("there/x", b"once", 2, packet_id=number, dup=True)
+    broker.run()
+    assert everything(broker)[b"once"] == 1

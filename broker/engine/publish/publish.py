@@ -24,7 +24,7 @@ from typing import Final
 from broker.engine.model.access import Access
 from broker.engine.model.attributes import NO_ATTRIBUTES, RequestedAttributes
 from broker.engine.model.errors import AddressFull, DiskFull, EngineError, NoQueue
-from broker.engine.model.message import NEW, Message, MessageHeader, RoutingType, recharge_headers, size_of
+from broker.engine.model.message import NEW, Message, RoutingType, recharge_headers, size_of
 from broker.engine.model.permissions import Permission
 from broker.engine.publish import publish_multi, sending
 from broker.engine.publish.send import PublishResult, Refusal, Send
@@ -365,7 +365,7 @@ def _publish_part(
                 run, admission = run[:fitting], _OK
                 nbytes = size_of(run)
         try:
-            send.routed += publish_run(state, send, run, admission, nbytes)
+            send.routed += publish_run(state, send, run, admission, nbytes, producer)
         except NoQueue as unroutable:  # nothing changed: continue without those that no queue accepts
             lost = set(unroutable.messages)
             first = next(place for place in range(at, len(left)) if left[place] in lost)
@@ -397,7 +397,14 @@ def wait_for_room(state: State, address: Address, producer: Producer, held: Unco
     return blocked
 
 
-def publish_run(state: State, send: Send, messages: list[Message], admission: Admission, nbytes: int) -> int:
+def publish_run(
+    state: State,
+    send: Send,
+    messages: list[Message],
+    admission: Admission,
+    nbytes: int,
+    producer: Producer | None = None,
+) -> int:
     """Accept messages of a send, all or none; returns how many reached a queue, directly or by a divert.
 
     The `admission` is what `Room` says of them, `nbytes` their size.  A duplicate counts as if it had.
@@ -408,7 +415,7 @@ def publish_run(state: State, send: Send, messages: list[Message], admission: Ad
     if state.diverts.extras(address) is None and send.link_ids is None and not duplicates.may_have_ids(messages):
         targets = state.candidates(address, send.queue, send.routing_type)
         needs_queue = send.needs_queue
-        if state.held is not None and not state.atomic and _may_overtake(state, messages[0].header, targets):
+        if state.held is not None and not state.atomic and _may_overtake(state, send, targets, producer):
             with state.overtake():
                 return arrival.publish(
                     state, address, messages, targets, admission, nbytes=nbytes, needs_queue=needs_queue
@@ -417,10 +424,12 @@ def publish_run(state: State, send: Send, messages: list[Message], admission: Ad
     return sending.publish(state, send, messages, admission)
 
 
-def _may_overtake(state: State, header: MessageHeader, targets: Targets) -> bool:
-    """Whether messages may be recorded before the held entry (`held_entry`)."""
-    held = state.held
-    if held is None or not header.durable or header.attempts != NEW or not state.journal.may_overtake:
+def _may_overtake(state: State, send: Send, targets: Targets, producer: Producer | None) -> bool:
+    """Whether messages of a send may be recorded before the held entry (`held_entry`)."""
+    held, header = state.held, send.messages[0].header
+    if held is None or producer is None or not header.durable or header.attempts != NEW or send.is_joined:
+        return False
+    if not held.sends_may_overtake(state.journal, producer.transport):
         return False
     return all([queue.kind is None and held.is_older(queue) for queue in chain(*targets)])
 

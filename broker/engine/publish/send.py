@@ -109,6 +109,11 @@ class Send:
         """The headers of its messages."""
         return (self.header,)
 
+    @property
+    def is_joined(self) -> bool:
+        """Whether `accepted` adds records to the journal entry of its messages."""
+        return False
+
     def accepted(self, messages: list[Message]) -> None:
         """A hook for messages that were just accepted: more records can still join their journal entry."""
 

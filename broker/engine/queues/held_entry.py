@@ -5,9 +5,13 @@ address that the commit has created, a message that it has returned.  What is kn
 in entries that are written meanwhile.  In the journal these come first, so they must not need the held one, after a
 crash before its end, nor must it matter that their records come before those:
 
-    messages sent      to queues that were there before the commit, and only route: their definitions are known
+    messages sent      to queues that were there before the commit, and only route: their definitions are known; if
+                       nothing joins them in their entry, as the packet identifier of a message of QoS 2 does
     acknowledgements   of consumers whose deliveries are not in the journal, unless the held entry has records about
                        messages of the queue that stay on it (`Ledger.touched`)
+
+Both only of a connection that has nothing in the held entry, and messages only while the present call has recorded
+nothing in it (`sends_may_overtake`): after a crash there is none of a producer's without those that it sent before.
 
 Once the held entry changes or deletes a definition, whoever did that, nothing more overtakes it
 (`Journal.may_overtake`): after a crash the old one holds, and what was sent in between had been routed by the new one.
@@ -58,6 +62,10 @@ class HeldEntry:
     def is_older(self, queue: Queue) -> bool:
         """Whether a queue was there before."""
         return queue.id < self._first_id
+
+    def sends_may_overtake(self, journal: Journal, transport: object) -> bool:
+        """Whether what a connection sends next may be recorded before it: nothing in it is the connection's."""
+        return journal.may_overtake and self._count(journal) == self._begun and not self.is_awaited_by(transport)
 
     # -- who waits for it ------------------------------------------------------------------------------------------
 

@@ -94,6 +94,10 @@ class _TopicSend(Send):
         self.packet_ids: list[int] = []
         self._id_of: dict[Message, int] | None = None  # made once, as there may be as many parts as messages
 
+    @property
+    def is_joined(self) -> bool:
+        return self.noted is not None
+
     def accepted(self, messages: list[Message]) -> None:
         if self.noted is not None:
             ids = self.packet_ids

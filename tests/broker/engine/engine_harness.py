@@ -14,6 +14,7 @@ from broker.engine.model.errors import DiskFull
 from broker.engine.model.message import Message, MessageHeader, RoutingType
 from broker.engine.moves.transfer import MessageRange, MoveResult
 from broker.engine.publish.send import Send
+from broker.engine.queues.address import Producer
 from broker.engine.queues.consumer import AckMode, Consumer
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.steps import TOGETHER_MAX
@@ -161,12 +162,13 @@ class Bench:
         routing_type: RoutingType | None = RoutingType.ANYCAST,
         head: bytes = b"",
         tx: Transaction | None = None,
+        producer: Producer | None = None,
         **more: Any,
     ) -> list[Message]:
         """Publish a run of messages, in a transaction or not; the tick stays open."""
         send = self.prepare(destination, *bodies, routing_type=routing_type, head=head, **more)
         if tx is None:
-            self.engine.producers.publish([send]).check()
+            self.engine.producers.publish([send], producer=producer).check()
         else:
             tx.send([send], send.messages)
         return send.messages

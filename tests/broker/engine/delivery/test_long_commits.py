@@ -139,6 +139,9 @@ class Peer(Waiting):
         super().__init__()
         self.transport = object()
 
+    def unblock(self) -> None:
+        """See Producer."""
+
     def waits(self, bench: Bench) -> bool:
         """Whether its confirmations wait for the commit; the calls so far were for it."""
         number = bench.engine.ticks.confirmation(self)
@@ -153,8 +156,8 @@ def test_what_does_not_depend_on_it_is_confirmed_before() -> None:
     taker, peer = bench.take("there"), Peer()
     taker.transport = peer.transport
     held(bench)
-    bench.send("there", b"3")
-    bench.send("a", b"behind")
+    bench.send("there", b"3", producer=peer)
+    bench.send("a", b"behind", producer=peer)
     bench.engine.consumers.acknowledge(taker.consumer, taker.taken[0].id)
     assert not peer.waits(bench)
     assert bench.engine.journal.held
@@ -178,9 +181,9 @@ def test_who_has_anything_in_it_is_confirmed_with_it_and_nobody_else() -> None:
     one, other = Peer(), Peer()
     bench.send("new", b"1")
     assert one.waits(bench)
-    bench.send("there", b"2")
+    bench.send("there", b"2", producer=one)
     assert one.waits(bench), "its confirmations are in order"
-    bench.send("there", b"3")
+    bench.send("there", b"3", producer=other)
     assert not other.waits(bench)
     assert Waiting.transport is None
     assert bench.engine.ticks.confirmation(Waiting()) == bench.engine.ticks.number, "nobody's wait for everything"
@@ -212,9 +215,9 @@ def test_acknowledgements_wait_if_it_has_more_to_tell_of_the_queue() -> None:
 def test_nothing_overtakes_it_that_would_make_its_segment_larger() -> None:
     bench, peer = bench_of(), Peer()
     held(bench, "there")
-    bench.send("there", bytes(bench.broker.config.journal.segment_size))
+    bench.send("there", bytes(bench.broker.config.journal.segment_size), producer=peer)
     assert not peer.waits(bench)
-    bench.send("there", b"2")
+    bench.send("there", b"2", producer=peer)
     assert peer.waits(bench)
 
 
@@ -228,7 +231,7 @@ def test_nothing_overtakes_it_once_it_changes_or_deletes_a_definition(change: st
     elif change == "pause":
         alter.pause(bench.engine._state, bench.queue("other"), paused=True)
     assert one.waits(bench) == (change != "neither")
-    bench.send("there", b"2")
+    bench.send("there", b"2", producer=another)
     assert another.waits(bench) == (change != "neither")
 
 
