@@ -68,18 +68,19 @@ def dispatch(state: State) -> None:
     steps = state.steps
     steps.ensure(steps.deliveries_min)
     changed, state.dirty = state.dirty, {}
+    unreached, state.unreached = state.unreached, {}
     waiting, state.dirty_later = state.dirty_later, {}
     left = steps.left
     _serve_few(state, changed, waiting, left - left // 4)
-    _serve_few(state, state.unreached, waiting, left // 2)
-    state.unreached.update(changed)
-    while steps.left > 0 and (waiting or state.unreached or state.dirty):
-        if not (waiting or state.unreached):
-            state.unreached, state.dirty = state.dirty, {}
-        number = len(waiting) + len(state.unreached)
-        most = max(min(RUN_MESSAGES_MAX, ROUND_MESSAGES_MAX // number), RUN_MESSAGES_MIN)
+    _serve_few(state, unreached, waiting, left // 2)
+    unreached.update(changed)
+    while steps.left > 0 and (waiting or unreached or state.dirty):
+        if not (waiting or unreached):
+            unreached, state.dirty = state.dirty, {}
+        most = max(min(RUN_MESSAGES_MAX, ROUND_MESSAGES_MAX // (len(waiting) + len(unreached))), RUN_MESSAGES_MIN)
         _serve_each(state, waiting, most)
-        _serve_each(state, state.unreached, most)
+        _serve_each(state, unreached, most)
+    state.unreached = unreached
     waiting.update(state.dirty_later)
     state.dirty_later = waiting
 

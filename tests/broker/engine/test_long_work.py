@@ -11,11 +11,12 @@ from broker.engine.delivery import closing, redelivery
 from broker.engine.delivery.dispatch import DELIVER_COST, DISK_RETRY_MS, FEW_MESSAGES, SERVE_COST
 from broker.engine.delivery.redelivery import DUE_COST, DUE_TOGETHER, DeliveryOutcome
 from broker.engine.model.access import Identity
+from broker.engine.model.message import Message
 from broker.engine.model.permissions import Permission, PermissionTable
 from broker.engine.model.task import TaskKind, TaskRequest
 from broker.engine.moves.expiry import END_COST, EXPIRED_TOGETHER
 from broker.engine.moves.move import MOVE_COST
-from broker.engine.queues.consumer import AckMode
+from broker.engine.queues.consumer import AckMode, Consumer
 from broker.engine.queues.steps import BUDGET, STEP
 from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench, Taker, Waiting
@@ -536,3 +537,26 @@ def test_a_queue_with_few_messages_that_is_not_reached_waits_for_its_like_alone(
     assert len(last.taken) == 1
     assert [len(taker.taken) for taker in others] == [1] * 20
     assert min(len(taker.taken) for taker in busy) == 0, "those still wait"
+
+
+class Leaving(Taker):
+    """One whose queue goes when it gets a message, as its connection ends over that."""
+
+    bench: Bench
+
+    def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
+        super().deliver(consumer, messages)
+        self.bench.engine.delete_queue(consumer.queue)
+
+
+def test_a_queue_may_go_while_it_is_served_of_those_that_were_not_reached(bench: Bench) -> None:
+    takers = [bench.attach(Leaving(), f"few.{number}") for number in range(200)]
+    bench.limit_ticks(2_000, least=1_000)
+    for number, taker in enumerate(takers):
+        taker.bench = bench
+        bench.send(f"few.{number}", b"m", durable=False)
+    bench.engine.ticks.spend(10_000)
+    while bench.engine.ticks.has_more:
+        one_tick(bench)
+    assert [len(taker.taken) for taker in takers] == [1] * 200
+    assert not [name for name in bench.engine.queues if name.startswith("few")]
