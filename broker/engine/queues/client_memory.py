@@ -1,19 +1,17 @@
 """What clients have the broker hold in memory beside messages: the wills of their sessions, the ids of subscriptions.
 
 A client may name a subscription with 15 KB, and leave a will of 32 KB behind it, each many thousand times.  It counts
-towards the broker's memory, and has a limit of its own, so that it never takes the memory of all messages:
+towards the broker's memory, and has a limit of its own, so that it never takes the memory of all messages: a quarter of
+that for all users, and beyond it their shares (`has_share`).  More is refused.
 
-    a quarter of the broker's memory    for all users.  Beyond that, up to twice as much, only users who hold less than
-                                        their share get more, so that a few cannot shut out the others
-
-Beyond it more is refused.  What was stored before a restart is held again, whatever the limit is now.
+What was stored before a restart is held again, whatever the limit is now.
 """
 
 from __future__ import annotations
 
 from broker.engine.model.errors import MemoryFull
 from broker.engine.queues.room import Usage
-from broker.engine.queues.uncommitted import MEMORY_PART
+from broker.engine.queues.uncommitted import MEMORY_PART, has_share
 
 
 class ClientMemory:
@@ -27,12 +25,14 @@ class ClientMemory:
 
     def hold(self, user: str, nbytes: int) -> None:
         """Charge what a client of this user has the broker hold.  Raises MemoryFull."""
-        users, total = self._users, self._usage.clients_bytes + nbytes
-        pool = self._usage.bytes_max // MEMORY_PART
-        mine = users.get(user, 0) + nbytes
-        if 0 <= pool < total and mine * len(users.keys() | {user}) > pool:
+        users, usage = self._users, self._usage
+        pool = usage.bytes_max // MEMORY_PART
+        own = users.get(user, 0)
+        if usage.bytes_max >= 0 and not has_share(
+            pool, usage.clients_bytes + nbytes, own + nbytes, len(users) + (not own)
+        ):
             raise MemoryFull(
-                f"memory full: wills and ids of subscriptions take {self._usage.clients_bytes} bytes, at most {pool} "
+                f"memory full: wills and ids of subscriptions take {usage.clients_bytes} bytes, at most {pool} "
                 f"are allowed (a part of global-max-size), and {nbytes} more are asked for"
             )
         self.hold_again(user, nbytes)

@@ -2,14 +2,14 @@
 
 With STOMP and MQTT, whose messages come in one frame, these are frames whose end has not come.
 
-It is charged to the broker's memory.  All together may hold a part of that; beyond it a connection that holds more than
-its share must end, as no other way is left to it: what is missing would need more memory.
+It is charged to the broker's memory.  All together may hold a part of that; beyond it (`has_share`) a connection must
+end, as no other way is left to it: what is missing would need more memory.
 """
 
 from __future__ import annotations
 
 from broker.engine.queues.room import Room
-from broker.engine.queues.uncommitted import MEMORY_PART
+from broker.engine.queues.uncommitted import MEMORY_PART, has_share
 
 
 class PartialMessages:
@@ -28,5 +28,6 @@ class PartialMessages:
         self.bytes += more
         self._room.charge_arriving(more)
         memory_max = self._room.usage.bytes_max
-        pool = memory_max // MEMORY_PART
-        return memory_max < 0 or self.bytes <= pool or nbytes * len(self._connections) <= pool
+        return memory_max < 0 or has_share(
+            memory_max // MEMORY_PART, self.bytes, nbytes, max(len(self._connections), 1)
+        )

@@ -22,6 +22,15 @@ from broker.engine.model.errors import TransactionsFull
 MEMORY_PART: Final = 4
 
 
+def has_share(pool: int, total: int, own: int, holders: int) -> bool:
+    """Whether one of some holders may hold `own` bytes of a pool, so that all hold `total`.
+
+    What is in the pool is there for anybody.  Beyond it, up to twice as much, only those who hold less than their share
+    get more, so that a few cannot shut out the others.
+    """
+    return total <= pool or (own <= pool // holders and total <= 2 * pool)
+
+
 class Uncommitted:
     """What one open transaction of a connection holds.
 
@@ -67,14 +76,12 @@ class OpenTransactions:
                 f"the open transactions of this connection would hold more than {most} bytes: commit in smaller parts"
             )
         pool = max(memory_max // MEMORY_PART, most)
-        after = self.bytes + nbytes
-        if memory_max >= 0 and self.bytes and after > pool:
-            connections = len(self._connections) + (not own)
-            if own + nbytes > pool // connections or after > 2 * pool:
-                raise TransactionsFull(
-                    f"the open transactions of {connections} connections would hold more than {pool} bytes: "
-                    "commit in smaller parts"
-                )
+        connections = len(self._connections) + (not own)
+        if memory_max >= 0 and self.bytes and not has_share(pool, self.bytes + nbytes, own + nbytes, connections):
+            raise TransactionsFull(
+                f"the open transactions of {connections} connections would hold more than {pool} bytes: "
+                "commit in smaller parts"
+            )
 
     def add(self, held: Uncommitted, nbytes: int) -> None:
         """Count what a transaction holds from now on."""

@@ -9,6 +9,7 @@ import pytest
 from broker.engine.delivery.transaction import Transaction
 from broker.engine.model.errors import AddressFull, TransactionsFull
 from broker.engine.model.message import Message
+from broker.engine.queues.uncommitted import has_share
 from tests.broker.engine.engine_harness import Bench, Producing, section
 from tests.simulation.world import small
 
@@ -249,3 +250,15 @@ def test_an_address_that_is_deleted_and_made_again_is_charged() -> None:
     bench.purge("a")
     assert not waits(producer)
     assert not bench.enter()._state.room.departed
+
+
+def test_beyond_the_pool_small_holders_get_their_share_and_all_together_twice_as_much() -> None:
+    assert has_share(100, 100, 100, 1), "what is there is for anybody"
+    assert not has_share(100, 101, 101, 1)
+    assert has_share(100, 150, 50, 2)
+    assert not has_share(100, 151, 51, 2)
+    held = [100]
+    while has_share(100, sum(held) + 1, 1, len(held) + 1):
+        own = next(own for own in range(100, 0, -1) if has_share(100, sum(held) + own, own, len(held) + 1))
+        held.append(own)
+    assert sum(held) == 200, "1/1 + 1/2 + 1/3 ... has no end"
