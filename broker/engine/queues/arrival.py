@@ -15,6 +15,7 @@ from broker.engine.model.errors import DiskFull, NoQueue, QueueDisabled
 from broker.engine.model.message import NEW, Message, MessageHeader, size_of
 from broker.engine.model.names import is_temporary
 from broker.engine.queues.address import Address, Targets
+from broker.engine.queues.bindings import ENTERED_FOR_A_MICROSECOND
 from broker.engine.queues.paging import admit
 from broker.engine.queues.paging.tail import Landing
 from broker.engine.queues.queue import DeliveryState, Matches, Queue
@@ -29,9 +30,6 @@ from store.record import RemovalReason
 
 #: A run that enters more queues lands on some of them in each tick.
 MANY_QUEUES: Final = 256
-
-#: So many queues cost a microsecond when a run enters them all.
-_ENTERED_FOR_A_MICROSECOND: Final = 5
 
 #: How long a message that could not be moved (full disk) waits before the next attempt.
 MOVE_RETRY_MS: Final = 5_000
@@ -295,7 +293,7 @@ def _fan_out(
             continue
         for queue in some:
             queue.fanned += len(messages)
-        state.steps.spend(len(some) // _ENTERED_FOR_A_MICROSECOND)
+        state.steps.spend(len(some) // ENTERED_FOR_A_MICROSECOND)
     if len(at_once) > 1:
         state.fans.append(FanOut(state.work.number, at_once, messages))
     if len(later) > 1:

@@ -24,7 +24,7 @@ from broker.engine.queues.queue import Queue
 
 #: A message that enters more queues costs a microsecond for so many of them: that counts with what the filters cost.
 WIDE: Final = 2_048
-_ENTERED_FOR_A_MICROSECOND: Final = 5
+ENTERED_FOR_A_MICROSECOND: Final = 5
 
 #: The most first words of wildcard addresses for which changes are counted separately; clients choose them.
 FIRST_WORDS_MAX: Final = 10_000
@@ -88,7 +88,7 @@ class Bindings:
             address.match_cost = _match_cost(queues) if self._filtered else 0
             if len(queues) > WIDE:
                 self._wide = True
-                address.match_cost += len(queues) // _ENTERED_FOR_A_MICROSECOND
+                address.match_cost += len(queues) // ENTERED_FOR_A_MICROSECOND
             address.targets_version = self._version
         return address.targets
 
