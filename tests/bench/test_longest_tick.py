@@ -32,6 +32,8 @@ CASES: Final = {
     "returning": 1,
     "replaced": 1,
     "begun_anew": 1,
+    "stomp_leaving": 1,
+    "amqp_leaving": 1,
     "retained_expired": 10_000,
     "retained_matched": 1_000,
     "fan_out": 10_000,

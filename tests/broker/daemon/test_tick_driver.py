@@ -18,6 +18,7 @@ from store import record
 from store.files import Files, OsFile, OsFiles
 from store.record import RemovalReason
 from store.writer import WriterThread
+from tests.support.process import PATIENCE_S
 
 #: The smallest segments that can be configured.
 SEGMENT_BYTES = 4 << 20
@@ -165,7 +166,7 @@ def test_the_loop_goes_on_while_a_segment_is_allocated_and_clients_wait_for_it(t
         assert (journal.segment, journal.is_ahead, life.congested) == (1, True, [True])
         assert journal.end < SEGMENT_BYTES, "what is for removals is left"
         files.allowed.release(9)
-        await asyncio.wait_for(goes_on.wait(), 10)
+        await asyncio.wait_for(goes_on.wait(), PATIENCE_S)
         assert (life.congested, journal.is_ahead) == ([True, False], False)
         await life.end()
 
