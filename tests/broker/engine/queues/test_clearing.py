@@ -68,8 +68,9 @@ def test_delete_takes_everything_by_name_and_tells_consumers() -> None:
     assert "a" not in bench.restart().engine.queues
 
 
-def test_delete_before_what_was_sent_is_on_disk() -> None:
-    bench = Bench(lazy_disk=True)
+@pytest.mark.parametrize("memory", [-1, 0], ids=["fits", "is_paged"])
+def test_delete_before_what_was_sent_is_on_disk(memory: int) -> None:
+    bench = Bench({"match": "a", "max-size-messages": memory}, lazy_disk=True)
     bench.sent("a", b"1")
     queue = bench.queue("a")
     assert queue.message_count == 1
