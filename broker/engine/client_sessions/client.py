@@ -113,8 +113,9 @@ class ClientSubscription:
     """A subscription, and the consumer of its queue while there is one.
 
     `pattern` matches addresses, `share` is the group of clients that share it, `qos` 0: at most once.  `borrowed`: its
-    queue is one that others consume too, and has another name.  `filtered_for`: the user to whom it was granted without
-    the messages that this user may not read (`Client.filtered`); None: to nobody.
+    queue is one that others consume too, and has another name.  `queue_id`: the durable queue of its own that its last
+    consumer had, 0: none; a queue of its name with another id is another subscriber's.  `filtered_for`: the user to
+    whom it was granted without the messages that this user may not read (`Client.filtered`); None: to nobody.
     """
 
     client: Client
@@ -124,6 +125,7 @@ class ClientSubscription:
     name: str = field(init=False)
     consumer: Consumer | None = field(init=False, default=None)
     borrowed: bool = field(init=False, default=False)
+    queue_id: int = field(init=False, default=0)
     qos: int = field(init=False, default=0)
     no_local: bool = field(init=False, default=False)
     filtered_for: str | None = field(init=False, default=None)

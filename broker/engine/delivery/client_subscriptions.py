@@ -75,6 +75,8 @@ class ClientSubscriptions:
                 common=subscription.shared,
             )
         subscription.consumer = consumer = self._consumers.subscribe(sink, request)
+        own = consumer.queue.durable and subscription.kind is SubscriptionKind.OWN
+        subscription.queue_id = consumer.queue.id if own else 0
         subscription.filtered_for = request.user if request.filtered else None
         consumer.away = not client.connected
         fresh = existing is None or (existing.messages_max < 0 and not subscription.shared)  # perhaps taken over
@@ -82,6 +84,13 @@ class ClientSubscriptions:
             alter.limit(state, consumer.queue, client.queued_max, drop_oldest=client.drop_oldest)
         self._update_durable_only(subscription)
         return consumer
+
+    def found(self, subscription: ClientSubscription) -> int:
+        """The id of the queue that a stored subscription has, by name and address: earlier versions stored none."""
+        queue = self._state.queues.get(subscription.name) if subscription.reliable else None
+        if queue is None or queue.address.name != subscription.pattern:
+            return 0
+        return queue.id if queue.durable and queue.is_subscription else 0
 
     def change_no_local(self, subscription: ClientSubscription) -> None:
         """Make the queue of a subscription accept or reject the client's own messages, as the subscription says now."""
@@ -110,7 +119,7 @@ class ClientSubscriptions:
 
         One that was filtered for its user is not: it may hold messages that the other user may not read.
         """
-        queue = self._state.queues.get(subscription.name) if subscription.reliable else None
+        queue = self._lasting(subscription)
         filtered = subscription.filtered or subscription.filtered_for is not None
         if queue is not None and subscription.kind is SubscriptionKind.OWN and not filtered:
             alter.hand_over(self._state, queue, user)
@@ -120,7 +129,7 @@ class ClientSubscriptions:
 
         Of a user who has been removed it takes nothing.  `attach` ends that.
         """
-        queue = self._state.queues.get(subscription.name) if subscription.reliable else None
+        queue = self._lasting(subscription)
         if queue is not None and subscription.kind is SubscriptionKind.OWN:
             alter.filter_for(self._state, queue, subscription.client.access)
 
@@ -153,9 +162,7 @@ class ClientSubscriptions:
         messages in flight are being finished, a queue stays without the others, and takes no more.
         """
         consumer, state = subscription.attached, self._state
-        queue = state.queues.get(subscription.name)
-        # With QoS 0 it has no queue without a consumer: one of its name is another subscriber's.
-        durable = queue is not None and queue.durable and subscription.reliable
+        queue = self._lasting(subscription) if consumer is None else consumer.queue
         if finishing:
             self.finishing(subscription)
         elif (subscription.shared or subscription.borrowed) and consumer is not None:
@@ -174,8 +181,18 @@ class ClientSubscriptions:
         if subscription.name in self._finishing:
             alter.become(state, queue, replace(queue.attributes, enabled=False))
             clearing.leave_nothing(state, queue)
-        elif queue.is_shared_subscription or consumer is not None or (durable and not queue.consumers):
+        elif queue.is_shared_subscription or consumer is not None or not queue.consumers:
             registry.delete_queue(state, queue)
+
+    def _lasting(self, subscription: ClientSubscription) -> Queue | None:
+        """The queue that a subscription has with or without a consumer, if it has one.
+
+        Another queue of its name is another subscriber's, who has made it meanwhile; those of shared ones are reserved.
+        """
+        queue = self._state.queues.get(subscription.name)
+        if queue is None or not (subscription.shared or queue.id == subscription.queue_id):
+            return None
+        return queue
 
     def finishing(self, subscription: ClientSubscription) -> None:
         """Note that an ended subscription has messages in flight."""

@@ -384,6 +384,8 @@ class Subscriptions:
             former = each.get("former")
             if isinstance(former, dict):
                 subscription.keep_former(former["qos"], former["below"])
+            id = each.get("queue_id")
+            subscription.queue_id = self._engine.subscriptions.found(subscription) if id is None else int(str(id))
             if each.get("leaving"):
                 queue = self._engine.queues.get(subscription.name)
                 there = queue is not None and (subscription.shared or not queue.attributes.enabled)

@@ -102,6 +102,7 @@ class Subscription(ClientSubscription):
             "no_local": self.no_local,
             "retain_as_published": self.retain_as_published,
             "identifier": self.identifier,
+            "queue_id": self.queue_id,
             **({"queue": self.own_name} if self.own_name else {}),
             **({"by_full_name": True} if self.by_full_name else {}),
             **({"filtered_for": self.filtered_for} if self.filtered_for is not None else {}),

@@ -170,3 +170,24 @@ def test_temporary_queues(broker: SimBroker, kind: str) -> None:
         client = stomp(broker, reader)
         client.subscribe(f"/queue/{source.address}")
         assert bool(client.take("ERROR")) is not expected, reader
+
+
+@pytest.mark.parametrize("then", ["unsubscribe", "clean start", "restart", "nothing"])
+def test_nor_ends_it_by_a_session_that_has_no_queue(then: str) -> None:
+    """Bob's session has a subscription, which had no queue of its own; now one would have the name of Alice's."""
+    sim = SimWorld(permissions(Permission.MANAGE_SESSIONS), users=USERS)
+    bob: dict[str, Any] = {"clean": False, "expiry": 100, "user_name": "bob", "password": b"wrong"}
+    stomp(sim.broker, "bob").confirmed("/queue/name", b"")
+    session = sim.subscriber("c", "name", qos=1, **bob)
+    session.disconnect()
+    waiting(sim.broker)
+    stomp(sim.broker, "bob").confirmed("/topic/name", b"")  # on this address he would have a queue of his own
+    session = sim.connect("c", **bob)
+    if then == "unsubscribe":
+        session.unsubscribe("name")
+    elif then == "clean start":
+        sim.connect("c", **(bob | {"clean": True}))
+    elif then == "restart":
+        sim.restart()
+    stomp(sim.broker, "bob").confirmed("/topic/a.b", b"another")
+    assert [message.body for message in kept(sim.broker).messages()] == [b"secret", b"another"]
