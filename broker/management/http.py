@@ -90,6 +90,8 @@ class _Socket:
         self.remote, self.origin = name_and_origin(address)
         self.client = client
         self.begun = False
+        self.left = False
+        self.connecting = False  # without a handshake: some moments, in which the event loop cannot be interrupted
         self.task: asyncio.Task[None] | None = None
 
     def ended(self) -> None:
@@ -99,7 +101,9 @@ class _Socket:
 
     def leave(self) -> None:
         assert self.task is not None
-        self.task.cancel()
+        self.left = True
+        if not self.connecting:  # else its connection ends as it is made
+            self.task.cancel()
 
 
 class _Places:
@@ -261,7 +265,8 @@ class _Connection(H11Protocol):
         self.app_state = {**self.app_state, CALLER: self._caller}
         if self.socket is not None:
             self.places.release(self.socket)  # this connection takes its place
-        place = self.places.acquire(self)
+        left = self.socket is not None and self.socket.left
+        place = None if left else self.places.acquire(self)
         if place is None:
             transport.abort()
         elif place is self.places.reserved:
@@ -446,7 +451,7 @@ class HttpServer:
         self._server: uvicorn.Server | None = None
         self._sockets: ListeningSockets | None = None
         self._one_closed = asyncio.Event()
-        self._begun: set[asyncio.Task[None]] = set()  # sockets that are about to become connections
+        self._begun: set[_Socket] = set()
 
     @property
     def connections(self) -> int:
@@ -492,9 +497,12 @@ class HttpServer:
             client.close()
             return
         accepted.task = supervised(f"accept {accepted.remote}", self._connect(accepted))
-        self._begun.add(accepted.task)
-        accepted.task.add_done_callback(self._begun.discard)
-        accepted.task.add_done_callback(lambda _: accepted.ended())
+        self._begun.add(accepted)
+        accepted.task.add_done_callback(lambda _: self._has_ended(accepted))
+
+    def _has_ended(self, accepted: _Socket) -> None:
+        self._begun.discard(accepted)
+        accepted.ended()
 
     def _connection(self, accepted: _Socket) -> _Connection:
         server = self._server
@@ -510,6 +518,7 @@ class HttpServer:
         accepted.begun = True
         try:
             if self._context is None:
+                accepted.connecting = True
                 await asyncio.get_running_loop().connect_accepted_socket(connection, accepted.client)
             else:
                 failed = partial(self._on_failed, accepted)
@@ -566,8 +575,8 @@ class HttpServer:
         if self._sockets is not None:
             self._sockets.close()
             self._sockets = None
-        for task in list(self._begun):
-            task.cancel()
+        for accepted in list(self._begun):
+            accepted.leave()
         if server is not None:
             await self._close(server.server_state, seconds)
 

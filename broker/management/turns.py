@@ -103,19 +103,24 @@ class Turns:
 
     def _run(self) -> None:
         end = thread_cpu_us() + TURN_US
+        try:
+            self._parse(end)
+        finally:  # a fault at one connection is reported, and the others go on
+            self._left = end - thread_cpu_us()
+            for line in (self._probes, self._calls):
+                line.wake()
+            self._running = bool(self._readers or self._probes.waiting or self._calls.waiting)
+            if self._running:
+                asyncio.get_running_loop().call_soon(self._run)  # after those that go on
+
+    def _parse(self, end: int) -> None:
         while self._readers:
             reader = next(iter(self._readers))
             del self._readers[reader]
             if reader.parse_part():
                 self._readers[reader] = None
             if thread_cpu_us() >= end:
-                break
-        self._left = end - thread_cpu_us()
-        for line in (self._probes, self._calls):
-            line.wake()
-        self._running = bool(self._readers or self._probes.waiting or self._calls.waiting)
-        if self._running:
-            asyncio.get_running_loop().call_soon(self._run)  # after those that go on
+                return
 
 
 class _Line:

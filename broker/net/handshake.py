@@ -111,6 +111,8 @@ class _Shaking:
             await done
         except BaseException:
             transport.close()
+            if not done.cancel():
+                done.exception()  # it has failed at the moment in which it lost its place
             raise
 
     def step(self, step: Callable[[], None]) -> None:

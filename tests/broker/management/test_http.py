@@ -350,6 +350,20 @@ async def test_a_displaced_connection_is_reported(broker: TestBroker, connect: C
     assert len(broker.reported("connection.refused")) == 1
 
 
+async def test_who_is_displaced_while_it_is_connected_is_gone(broker: TestBroker) -> None:
+    """The event loop has accepted its socket, and has not made its connection yet."""
+    async with listening(broker, connections_max=2, reserved_max=1) as (server, client):
+        with contextlib.ExitStack() as sockets:
+            for _ in range(20):
+                stranger = sockets.enter_context(socket.create_connection(("127.0.0.1", client.port)))
+                stranger.sendall(b"GET /livez HTTP/1.1\r\nHost: b\r\n")
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert len(broker.reported("connection.refused")) >= 17
+            assert server.connections <= 3
+        assert (await client.call("GET", "/livez", token=None)).status == 200
+
+
 @pytest.mark.parametrize("wait", ["silent", "in the middle", "health", "wrong"])
 async def test_a_stranger_does_not_keep_the_operator_out(connect: Callable[[], Awaitable[Stream]], wait: str) -> None:
     """Whatever a stranger does to stay: the one who came first makes room, again and again."""

@@ -214,3 +214,18 @@ async def test_a_part_of_a_stream_takes_what_is_left_of_a_turn(clock: Clock) -> 
         await asyncio.sleep(0)
         done.append(sum(stream.done() for stream in streams))
     assert [count for count in dict.fromkeys(done) if count] == [1, 2, 3]
+
+
+async def test_a_fault_at_one_connection_does_not_stop_the_others(clock: Clock) -> None:
+    class Faulty:
+        def parse_part(self) -> bool:
+            raise RuntimeError("planted")
+
+    faults, done = [], list[str]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context["exception"]))
+    each = Turns()
+    each.enter(Faulty())
+    each.enter(Sender("a", 1, 1, clock, done))
+    for _ in range(2):
+        await each.next()
+    assert (done, len(faults)) == (["a"], 1)

@@ -61,6 +61,21 @@ class World:
             self.turns.run(lambda: self.work("other"))
 
 
+async def test_a_fault_of_one_login_does_not_stop_the_others() -> None:
+    def fail() -> None:
+        raise RuntimeError("planted")
+
+    faults: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context["exception"]))
+    world = World()
+    world.exhaust()
+    assert world.turns.wait("192.0.2.1", fail)
+    world.wait("192.0.2.2", "other")
+    for _ in range(3):
+        await world.next()
+    assert (world.called[-1], len(faults)) == ("other", 1)
+
+
 async def test_a_turn_has_a_budget_and_the_next_one_has_it_again() -> None:
     world = World()
     world.exhaust()
