@@ -56,7 +56,9 @@ from broker.engine.model.message import (
 from broker.engine.model.report import Report
 from broker.engine.model.settings import AddressFullPolicy, AddressSettings, PageFullPolicy
 from broker.engine.queues.address import Address, Producer, Targets
+from broker.engine.queues.blocked import Blocked
 from broker.engine.queues.consumer import UNLIMITED
+from broker.engine.queues.steps import Steps
 from broker.engine.queues.uncommitted import OpenTransactions, Uncommitted
 from store.counted import counted
 from store.pages import Pages
@@ -300,6 +302,7 @@ class Room:
         usage: Usage,
         pages: Pages,
         report: Report,
+        steps: Steps,
         *,
         addresses: Mapping[str, Address],
         bindings: Bindings,
@@ -311,14 +314,20 @@ class Room:
         self.transactions = transactions
         #: Deleted addresses whose messages are still on queues of wildcard addresses, by name: charged to them.
         self.departed: dict[str, Address] = {}
-        #: Addresses that have stopped producers.
-        self.blocking: dict[Address, None] = {}
+        self._blocked = Blocked(
+            steps,
+            usage.disk.waiting,
+            disk_is_full=lambda: usage.disk.full,
+            stops=self._stops,
+            stops_within=self._stops_within,
+            blame=blame,
+        )
+        self._was_full = False  # since all were last looked at the broker's memory was full, for which any may wait
         self._pages = pages
         self._report = report
         self._addresses = addresses
         self._bindings = bindings
         self._settings = settings
-        self._blame = blame
 
     # -- the question ----------------------------------------------------------------------------------------------
 
@@ -473,17 +482,25 @@ class Room:
         address.size_messages -= count
         if not address.size_messages:
             self.departed.pop(name, None)
-        self._wake_if_room()
+        self._wake_if_room(address)
 
-    def _wake_if_room(self) -> None:
-        if self.blocking and not self.usage.disk.full and self.usage.fits(-self.transactions.sent_bytes):
+    def _wake_if_room(self, address: Address | None) -> None:
+        """Let producers continue if there is room: something has left that counted, also for an address if given."""
+        blocked = self._blocked
+        if not blocked.addresses or self.usage.disk.full:
+            return
+        if not self.usage.fits(-self.transactions.sent_bytes):
+            self._was_full = True
+        elif self._was_full and (self.usage.fits(0) or blocked.any_within):
             self.wake()
+        elif address is not None:
+            blocked.look_at(address)
 
     def charge_arriving(self, nbytes: int) -> None:
         """Count bytes of messages that have not come whole, so that no address has them; below 0: no longer."""
         self.usage.bytes += nbytes
         if nbytes < 0:
-            self._wake_if_room()
+            self._wake_if_room(None)
 
     def recharge(self, message: Message, before: str, after: str) -> None:
         """Charge a message in memory to the address `after` instead of `before`."""
@@ -510,9 +527,7 @@ class Room:
         before = self.departed.pop(address.name, None)
         if before is not None:
             address.size_bytes, address.size_messages = before.size_bytes, before.size_messages
-            address.blocked = before.blocked
-            if self.blocking.pop(before, False) is None:
-                self.blocking[address] = None
+            self._blocked.replace(before, address)
 
     # -- open transactions -----------------------------------------------------------------------------------------
 
@@ -587,8 +602,8 @@ class Room:
             self._report_stuck(address)
         if not address.blocked and not disk.full:  # a full disk was reported already
             self._report("address.full.blocking", address=address.name, bytes=address.size_bytes)
-        address.blocked[producer] = held
-        self.blocking[address] = None
+        self._blocked.add(address, producer, held)
+        self._note_full()
         return True
 
     def _what_is_full_for(self, address: Address, held: Uncommitted) -> Full | None:
@@ -604,9 +619,12 @@ class Room:
 
     def stop_waiting(self, producer: Producer) -> None:
         """Forget a producer that has disconnected: it no longer waits for room."""
-        for address in self.blocking:
-            address.blocked.pop(producer, None)
-        self.usage.disk.waiting.pop(producer, None)
+        self._blocked.remove(producer)
+
+    def left_disk(self, address: Address) -> None:
+        """Note that messages of an address's queues have left the disk, where one that does not page counts them."""
+        if not self.usage.disk.full:
+            self._blocked.look_at(address)
 
     def wake(self) -> None:
         """Let producers continue whose addresses no longer stop them.
@@ -614,38 +632,25 @@ class Room:
         Messages may have left, but the settings or queues of an address may also have changed: then it may page, drop
         or refuse, although memory or disk are full.
         """
-        waiting: dict[Producer, None] = {}
-        for address in list(self.blocking):
-            stopped: dict[Producer, Uncommitted | None] = {}
-            if self.admit(address, 0, 0) is Admission.BLOCK:
-                stopped = {each: held for each, held in address.blocked.items() if self._stops(address, held)}
-            waiting |= dict.fromkeys(address.blocked.keys() - stopped.keys())
-            address.blocked = stopped
-            if not stopped:
-                del self.blocking[address]
-        self._continue(waiting)
-
-    def _stops(self, address: Address, held: Uncommitted | None) -> bool:
-        if held is None:
-            return True
-        full = self._what_is_full_for(address, held)
-        return full is not None and _blocks(address, full)
+        self._was_full = False
+        self._blocked.look_at_all()
 
     def wake_for_disk(self) -> None:
         """Let producers continue that waited for the disk."""
-        self.wake()
-        waiting, self.usage.disk.waiting = self.usage.disk.waiting, {}
-        self._continue(waiting)
+        self._was_full = False
+        self._blocked.release()
 
-    def _continue(self, waiting: dict[Producer, None]) -> None:
-        """Unblock these producers, except those that also wait for another address or for the disk."""
-        if self.usage.disk.full:
-            waiting = {producer: None for producer in waiting if producer not in self.usage.disk.waiting}
-        for address in self.blocking:
-            for producer in waiting.keys() & address.blocked.keys():
-                del waiting[producer]
-        for producer in waiting:
-            try:
-                producer.unblock()
-            except BaseException as error:
-                self._blame(producer.transport, error)
+    def _note_full(self) -> None:
+        """Note that producers may wait for the broker's memory."""
+        self._was_full |= not self.usage.fits(0)
+
+    def _stops(self, address: Address) -> bool:
+        """Whether an address stops those who send outside transactions."""
+        stops = self.admit(address, 0, 0) is Admission.BLOCK
+        if stops:
+            self._note_full()
+        return stops
+
+    def _stops_within(self, address: Address, held: Uncommitted) -> bool:
+        full = self._what_is_full_for(address, held)
+        return full is not None and _blocks(address, full)

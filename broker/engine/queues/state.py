@@ -291,6 +291,7 @@ class State:
             self.usage,
             self.pages,
             self.report,
+            self.steps,
             addresses=self.addresses,
             bindings=self.bindings,
             settings=self.settings,

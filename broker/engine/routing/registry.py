@@ -23,6 +23,7 @@ from broker.engine.queues.address import Address, AttachedSender
 from broker.engine.queues.diverts import Divert, divert_record
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import settle_acknowledged
+from broker.engine.queues.room import pageable
 from broker.engine.queues.state import NO_WAY_BACK, State
 from broker.engine.queues.steps import LongWork
 from broker.engine.queues.types.kind import equip
@@ -231,7 +232,8 @@ def unbind(state: State, queue: Queue) -> None:
         address.unbound_since = state.now
         _watch(state, address)
     state.bindings.unbind(queue)
-    state.room.wake()  # it may have been the one that could not page
+    if not pageable(queue):
+        state.room.wake()  # it may have been the one that could not page
     state.quotas.remove(queue.creator)
     if queue.durable:
         state.journal.undefine(queue.id, record.queue_deleted(queue.id, {"name": queue.name}))

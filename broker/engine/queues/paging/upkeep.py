@@ -250,7 +250,7 @@ def clear(
             if not deleting:
                 break
             clear_rows(state, queue, chunk, chunk.rows(), reason, recorded=False)
-    state.room.wake()  # an address that does not page counts what waits on disk as held
+    state.room.left_disk(queue.address)
     return before - tail.messages - tail.scheduled
 
 
