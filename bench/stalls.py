@@ -31,6 +31,8 @@ from bench.brokers import Bartleby
 from bench.link import READ_BYTES, BrokerFailed, Link
 from bench.stalls_commits import COMMIT_CASES
 from bench.stalls_engine import ENGINE_CASES, Longest, longest_tick
+from bench.stalls_logins import LOGIN_CASES
+from bench.stalls_logins import Case as Logins
 from bench.stalls_mqtt import MQTT_CASES, Case, Work
 from bench.stalls_reads import READ_CASES, Ports
 from bench.stalls_sessions import SESSION_CASES
@@ -321,6 +323,13 @@ def by_mqtt(case: Case, world: World) -> Work:
     return case(world.mqtt_port, world.messages)
 
 
+def by_logins(case: tuple[str, Logins], world: World) -> Work:
+    """A case of peers that have not logged in."""
+    protocol, peers = case
+    ports = {"stomp": world.port, "amqp": world.amqp_port, "mqtt": world.mqtt_port}
+    return peers(ports[protocol], world.process.pid, world.messages)
+
+
 def by_reads(case: Callable[[Ports, int], Work], world: World) -> Work:
     """A case of STOMP and AMQP clients."""
     return case(Ports(world.port, world.amqp_port), world.messages)
@@ -345,6 +354,7 @@ _CASES: Final[tuple[Callable[[World], Work], ...]] = (
 CASES: Final[dict[str, Callable[[World], Work]]] = {
     **{case.__name__: case for case in _CASES},
     **{name: partial(by_mqtt, case) for name, case in MQTT_CASES.items()},
+    **{name: partial(by_logins, case) for name, case in LOGIN_CASES.items()},
     **{name: partial(by_reads, case) for name, case in READ_CASES.items()},
 }
 
