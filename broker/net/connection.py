@@ -70,6 +70,10 @@ class Origin(ABC):
         """Note that a connection has ended."""
 
     @abstractmethod
+    def release(self, connection: Connection) -> None:
+        """Free the place of a connection at once: if it has not begun, it must not."""
+
+    @abstractmethod
     def closing(self, connection: Connection) -> None:
         """Note that a connection is about to end, and lingers until the peer closes its side."""
 
@@ -192,7 +196,7 @@ class Connection(asyncio.Protocol):
     def leave(self) -> None:
         """Close: another connection takes this place."""
         if self._transport is None:
-            self._origin.forget(self)  # it has not begun, and will not
+            self._origin.release(self)  # it has not begun, and will not be admitted
         else:
             self.abort()
 

@@ -147,6 +147,9 @@ class Dialer(Origin):
         """Note that a connection has ended; its session tells the link."""
         self.connections.pop(connection, None)
 
+    def release(self, connection: Connection) -> None:
+        """Nothing: its connections have no places."""
+
     def report_foreign(self, connection: Connection, first: bytes) -> None:
         """Nothing: the session's error shows what the other end speaks."""
 

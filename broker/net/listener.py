@@ -105,7 +105,7 @@ class Listener(Origin):
             held.peer = Peer(*name_and_origin(address))
         else:
             held = Handshake(
-                self, self.tick, self._turns, client, address, over=self._release, failed=self._handshake_failed
+                self, self.tick, self._turns, client, address, over=self.release, failed=self._handshake_failed
             )
         if not self._acquire(held):
             client.close()
@@ -120,7 +120,7 @@ class Listener(Origin):
             await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, client)
         except OSError as error:  # as without memory; usually the peer has already disconnected
             client.close()
-            self._release(connection)
+            self.release(connection)
             if self._sockets is not None:
                 self._sockets.unaccepted(error)
 
@@ -195,8 +195,8 @@ class Listener(Origin):
         self.refused += 1
         self.report("connection.refused", acceptor=self.name, remote=slot.remote, allowed=allowed)
 
-    def _release(self, held: Connection | Handshake) -> None:
-        """Free the places of a connection; harmless if it had none."""
+    def release(self, held: Connection | Handshake) -> None:
+        """Free the places of a connection at once; without one it is not admitted.  Harmless if it had none."""
         if held not in self._held:
             return
         self._held.discard(held)
@@ -228,7 +228,7 @@ class Listener(Origin):
 
     def _forget_next(self) -> None:
         connection = self._ended.popleft()
-        self._release(connection)
+        self.release(connection)
         if self.connections.pop(connection, connection) is None:
             self._left(connection.peer)
             self.report("connection.closed", acceptor=self.name, remote=connection.remote)

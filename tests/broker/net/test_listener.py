@@ -120,3 +120,19 @@ async def test_a_new_connection_gets_the_place_of_one_that_is_lost_and_not_forgo
     await asyncio.sleep(0)
     assert world.left == CONNECTIONS - 2
     world.listener.close()
+
+
+async def test_a_connection_that_is_displaced_before_it_begins_never_begins() -> None:
+    """It would have no place: nothing would count it, or see that it does not log in."""
+    world = World()
+    await world.open()
+    displaced = Connection(world.listener, world.tick)
+    displaced.peer = Peer(f"{ORIGIN}:1", ORIGIN)
+    world.listener.release(world.connections[0])
+    assert world.listener._acquire(displaced)
+    displaced.leave()
+    assert not world.listener.admit(displaced)
+    await asyncio.sleep(0)
+    assert displaced not in world.listener.connections
+    assert "connection.closed" not in world.reported
+    world.listener.close()
