@@ -32,6 +32,22 @@ _KINDS: Final = {
 Targets: TypeAlias = "tuple[list[Queue], list[Queue]]"
 
 
+@dataclass(slots=True, eq=False, repr=False)
+class Reach:
+    """The queues that messages of an address may enter, or of all that share it (`Bindings`)."""
+
+    targets: Targets  # with those of wildcard addresses
+    patterns: tuple[Address, ...]  # these wildcard addresses
+    version: int  # of the bindings when it was made
+    match_cost: int = 0  # of the filters of `targets`
+    durable_ids: array[int] | None = None  # of the durable ones of many multicast `targets`; None: not asked for yet
+    forgotten: bool = False  # to be made again
+
+
+#: That of all addresses without queues that no wildcard address matches.
+NO_REACH: Final = Reach(([], []), (), 0)
+
+
 class Producer(Protocol):
     """A sender to an address, called when a full address has room again."""
 
@@ -70,12 +86,10 @@ class Address:
     extras: AddressExtras | None = None  # when last asked for: see `Diverts.extras`
     extras_version: int = -1
     queues: dict[Queue, None] = field(default_factory=dict)  # in the order of their bindings
-    targets: Targets = field(default_factory=lambda: ([], []))  # with those of wildcard addresses
-    durable_ids: array[int] | None = None  # of the durable ones of many multicast `targets`; None: not asked for yet
-    patterns: tuple[Address, ...] = ()  # these wildcard addresses
+    reach: Reach = NO_REACH  # when last asked for: see `Bindings.targets`
     targets_version: int = -1
     targets_key: tuple[int, int] = (0, 0)
-    match_cost: int = 0  # of the filters of `targets`, when those were found
+    bound_at: int = 0  # of a wildcard address: the version of the bindings when its queues last changed
     turn: int = 0  # round-robin among several anycast queues
     size_bytes: int = 0
     size_messages: int = 0

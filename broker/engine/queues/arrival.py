@@ -15,7 +15,7 @@ from broker.engine.model.errors import DiskFull, NoQueue, QueueDisabled
 from broker.engine.model.message import NEW, Message, MessageHeader, size_of
 from broker.engine.model.names import is_temporary
 from broker.engine.queues.address import Address, Targets
-from broker.engine.queues.bindings import ENTERED_FOR_A_MICROSECOND
+from broker.engine.queues.bindings import ASKED_FOR_A_MICROSECOND, ENTERED_FOR_A_MICROSECOND
 from broker.engine.queues.paging import admit
 from broker.engine.queues.paging.tail import Landing
 from broker.engine.queues.queue import DeliveryState, Matches, Queue
@@ -58,7 +58,7 @@ def route(
         if queues:
             key = tuple([queue.id for queue in queues])
             groups.setdefault(key, (queues, []))[1].append(message)
-        steps.spend(found.cost)
+        steps.spend(found.cost + len(multicast) // ASKED_FOR_A_MICROSECOND)
     return list(groups.values())
 
 
@@ -263,11 +263,12 @@ def are_many(state: State, queues: list[Queue]) -> bool:
 
 def _durable_ids(address: Address, queues: list[Queue]) -> Sequence[int]:
     """The ids of the queues that store durable messages; noted if they are all that the address sends messages to."""
-    if queues is not address.targets[1] or len(queues) <= MANY_QUEUES:
+    reach = address.reach
+    if queues is not reach.targets[1] or len(queues) <= MANY_QUEUES:
         return [queue.id for queue in queues if queue.durable]
-    if address.durable_ids is None:
-        address.durable_ids = array("Q", [queue.id for queue in queues if queue.durable])
-    return address.durable_ids
+    if reach.durable_ids is None:
+        reach.durable_ids = array("Q", [queue.id for queue in queues if queue.durable])
+    return reach.durable_ids
 
 
 def _fan_out(

@@ -1,9 +1,13 @@
 """Bindings: the queues that an address's messages may enter, its own and those of every matching wildcard address.
 
-The list is computed once for each address and cached until a binding that may concern it changes.  Changes of wildcard
-bindings are counted: all of them, those whose pattern begins with a wildcard, and the others by their first word.  An
-address keeps its list as long as neither the count of its first word nor that of leading wildcards has changed.  So
-clients that come and go on `news.#` do not slow down those that send to `orders.eu`.
+The lists (`Reach`) are computed once and kept until a binding that may concern them changes.  All addresses without
+queues of their own that the same wildcard addresses match share one, as 100,000 topics and 10,000 subscriptions to all
+of them do.  So that others do not fill the memory either, the long ones have `PLACES_MAX` together: beyond it
+the oldest are forgotten, and made again for whoever asks.
+
+Changes of wildcard bindings are counted: all of them, those whose pattern begins with a wildcard, and the others by
+their first word.  An address looks for its patterns again only once the count of its first word or that of leading
+wildcards has changed.  So clients that come and go on `news.#` do not slow down those that send to `orders.eu`.
 
 Dead-letter and expiry addresses, and notifications, are hidden from patterns that begin with a wildcard, as those with
 a `$` are: whoever may read `#` would read each dead letter of addresses that it may not read, its own messages a second
@@ -12,43 +16,71 @@ time, and what other clients do.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import OrderedDict
 from collections.abc import Set as AbstractSet
 from typing import Final
 
 from broker.engine.model.message import RoutingType
 from broker.engine.model.names import WildcardSyntax
 from broker.engine.model.topics import Topics
-from broker.engine.queues.address import Address, Targets
+from broker.engine.queues.address import NO_REACH, Address, Reach, Targets
 from broker.engine.queues.queue import Queue
 
 #: A message that enters more queues costs a microsecond for so many of them: that counts with what the filters cost.
 WIDE: Final = 2_048
 ENTERED_FOR_A_MICROSECOND: Final = 5
 
+#: How many queues say in a microsecond whether they accept a message, beside what their filters cost.
+ASKED_FOR_A_MICROSECOND: Final = 4
+
 #: The most first words of wildcard addresses for which changes are counted separately; clients choose them.
 FIRST_WORDS_MAX: Final = 10_000
+
+#: The most places of queues and wildcard addresses in all shared lists, and in those of addresses with queues of their
+#: own, together: 32 MiB.  A list with fewer places than `KEPT_FROM` takes less than its address, which has it alone.
+PLACES_MAX: Final = 4 << 20
+KEPT_FROM: Final = 64
 
 
 def _match_cost(queues: list[Queue]) -> int:
     """What it costs to match a message with the filters of these queues, each text once (`queue.Matches`)."""
-    return sum({queue.filter.text: queue.filter.cost for queue in queues if queue.filter is not None}.values())
+    filters = [queue.filter for queue in queues if queue.filter is not None]
+    return sum({filter.text: filter.cost for filter in filters}.values()) + len(filters) // ASKED_FOR_A_MICROSECOND
+
+
+def _places(reach: Reach) -> int:
+    """How many places a list takes."""
+    return len(reach.targets[0]) + len(reach.targets[1]) + len(reach.patterns)
 
 
 class Bindings:
     """The bindings of wildcard addresses, and the cached lists of all addresses."""
 
-    __slots__ = ("_by_word", "_filtered", "_hidden", "_leading", "_syntax", "_version", "_wide", "_wildcards")
+    __slots__ = (
+        "_by_word",
+        "_filtered",
+        "_hidden",
+        "_leading",
+        "_places",
+        "_reaches",
+        "_syntax",
+        "_version",
+        "_wide",
+        "_wildcards",
+    )
 
     def __init__(self, syntax: WildcardSyntax) -> None:
         self._syntax = syntax
-        self._wildcards: Topics[Queue] = Topics(syntax)
+        self._wildcards: Topics[Address] = Topics(syntax)
         self._version = 0
         self._leading = 0
         self._by_word: dict[str, int] = {}
         self._hidden: AbstractSet[object] = frozenset()
         self._filtered: set[Queue] = set()  # those with a filter, of any address
         self._wide = False  # whether any address ever had more than `WIDE` queues
+        # Those with queues of wildcard addresses, by these, or by the address that has queues of its own.
+        self._reaches: OrderedDict[tuple[Address, ...] | Address, Reach] = OrderedDict()
+        self._places = 0  # in all of them
 
     def hide(self, names: AbstractSet[object]) -> None:
         """Hide the addresses of these names, and no others, from patterns that begin with a wildcard."""
@@ -58,15 +90,15 @@ class Bindings:
             self._leading += 1
 
     def bind(self, queue: Queue) -> None:
-        """Bind a queue to its address.  Raises InvalidName for a pattern of too many words."""
-        self._change(queue, self._wildcards.add)
+        """Bind a queue to its address, which has it.  Raises InvalidName for a pattern of too many words."""
+        self._change(queue.address)
         if queue.filter is not None:
             self._filtered.add(queue)
 
     def unbind(self, queue: Queue) -> None:
         """Unbind a queue from its address."""
         self._filtered.discard(queue)
-        self._change(queue, self._wildcards.remove)
+        self._change(queue.address)
 
     @property
     def filtering(self) -> bool:
@@ -75,50 +107,88 @@ class Bindings:
 
     def targets(self, address: Address) -> Targets:
         """The anycast and the multicast queues that messages sent to an address may enter."""
-        if address.targets_version != self._version and not self._is_current(address):
-            others = [queue for queue in self._match(address.name) if queue.address is not address]
-            address.patterns = tuple(dict.fromkeys([queue.address for queue in others]))
-            queues = [*address.queues, *others]
-            multicast = RoutingType.MULTICAST
-            address.targets = (
-                [queue for queue in queues if queue.routing_type is not multicast],
-                [queue for queue in queues if queue.routing_type is multicast],
-            )
-            address.durable_ids = None
-            address.match_cost = _match_cost(queues) if self._filtered else 0
-            if len(queues) > WIDE:
-                self._wide = True
-                address.match_cost += len(queues) // ENTERED_FOR_A_MICROSECOND
-            address.targets_version = self._version
-        return address.targets
+        return self._reach(address).targets
 
     def match_cost(self, address: Address) -> int:
         """What it costs, in microseconds, to match a message sent to an address with all filters of its queues.
 
         If these are very many, with what it costs to enter them.
         """
-        self.targets(address)
-        return address.match_cost
+        return self._reach(address).match_cost
 
     def patterns(self, address: Address) -> tuple[Address, ...]:
         """The wildcard addresses whose queues messages sent to an address may enter."""
-        self.targets(address)
-        return address.patterns
+        return self._reach(address).patterns
 
     def reach(self, name: str) -> int:
         """How many queues of wildcard addresses a message to an address of that name may enter."""
-        return len(self._match(name))
+        return sum([len(address.queues) for address in self._match(name)])
 
     def reach_cost(self, name: str) -> int:
         """`match_cost` for an address of that name which does not exist."""
-        return _match_cost(self._match(name))
+        return self._shared(tuple(self._match(name))).match_cost
 
     def reaches(self, name: str, queue: Queue) -> bool:
         """Whether messages sent to an address of that name may enter the queue."""
-        return queue.address.name == name or queue in self._match(name)
+        return queue.address.name == name or queue.address in self._match(name)
 
-    def _match(self, name: str) -> list[Queue]:
+    def _match(self, name: str) -> list[Address]:
         return self._wildcards.match(name, hidden=name in self._hidden)
+
+    def _reach(self, address: Address) -> Reach:
+        current = address.targets_version == self._version or self._is_current(address)
+        if current and not address.reach.forgotten:
+            return address.reach
+        patterns = tuple([each for each in self._match(address.name) if each is not address])
+        if address.queues:
+            address.reach = reach = self._make(list(address.queues), patterns)
+            if patterns and _places(reach) >= KEPT_FROM:
+                self._keep(address, reach)
+        else:
+            address.reach = reach = self._shared(patterns)
+        address.targets_version = self._version
+        return reach
+
+    def _shared(self, patterns: tuple[Address, ...]) -> Reach:
+        """What addresses without queues reach that these wildcard addresses match."""
+        if not patterns:
+            return NO_REACH
+        if sum([len(each.queues) for each in patterns], len(patterns)) < KEPT_FROM:
+            return self._make([], patterns)
+        found = self._reaches.get(patterns)
+        if found is None or any([each.bound_at > found.version for each in patterns]):
+            found = self._make([], patterns)
+            self._keep(patterns, found)
+        return found
+
+    def _make(self, queues: list[Queue], patterns: tuple[Address, ...]) -> Reach:
+        for each in patterns:
+            queues += each.queues
+        multicast = RoutingType.MULTICAST
+        targets = (
+            [queue for queue in queues if queue.routing_type is not multicast],
+            [queue for queue in queues if queue.routing_type is multicast],
+        )
+        cost = _match_cost(queues) if self._filtered else 0
+        if len(queues) > WIDE:
+            self._wide = True
+            cost += len(queues) // ENTERED_FOR_A_MICROSECOND
+        return Reach(targets, patterns, self._version, cost)
+
+    def _keep(self, key: tuple[Address, ...] | Address, reach: Reach) -> None:
+        """Keep a list, and forget an earlier one and, if all have too many places, the oldest."""
+        before = self._reaches.pop(key, None)
+        if before is not None:
+            self._forget(before)
+        self._reaches[key] = reach
+        self._places += _places(reach)
+        while self._places > PLACES_MAX and len(self._reaches) > 1:
+            self._forget(self._reaches.popitem(last=False)[1])
+
+    def _forget(self, reach: Reach) -> None:
+        """Forget a list that addresses still have, perhaps."""
+        self._places -= _places(reach)
+        reach.targets, reach.patterns, reach.durable_ids, reach.forgotten = ([], []), (), None, True
 
     def _first_word(self, name: str) -> str:
         return name.partition(self._syntax.delimiter)[0]
@@ -132,13 +202,21 @@ class Bindings:
             address.targets_version = self._version
         return current
 
-    def _change(self, queue: Queue, change: Callable[[str, Queue], None]) -> None:
-        pattern = queue.address.name
+    def _change(self, address: Address) -> None:
+        """Note that an address has other queues."""
+        before = self._reaches.pop(address, None)
+        if before is not None:
+            self._forget(before)
+        pattern = address.name
         if not self._syntax.routes(pattern):
-            queue.address.targets_version = -1
+            address.targets_version = -1
             return
-        change(pattern, queue)
+        if address.queues:
+            self._wildcards.add(pattern, address)
+        else:
+            self._wildcards.remove(pattern, address)
         self._version += 1
+        address.bound_at = self._version
         first = self._first_word(pattern)
         if self._syntax.is_wildcard(first) or len(self._by_word) >= FIRST_WORDS_MAX:
             self._leading += 1

@@ -83,8 +83,7 @@ def _address_eligible(state: State, address: Address) -> bool:
     settings = address.settings
     if address.owned or address.blocked or address.size_messages:
         return False
-    anycast, multicast = state.bindings.targets(address)
-    if any([queue.paged for queue in anycast + multicast]):
+    if any([each.paged_messages for each in state.bindings.patterns(address)]):
         return False  # some of these messages may be its own
     if is_temporary(address.name):
         return True  # its owner is gone

@@ -6,7 +6,7 @@ import pytest
 
 from broker.engine.delivery import redelivery
 from broker.engine.model.message import RoutingType
-from broker.engine.queues.address import Address, Targets
+from broker.engine.queues.address import Address
 from broker.engine.queues.steps import BUDGET_MIN
 from broker.engine.routing import destinations, registry
 from broker.engine.routing.reaper import LOOKED_AT_MAX, scan
@@ -152,14 +152,14 @@ def test_a_scan_ends_its_tick_once_the_budget_is_used_up(bench: Bench, monkeypat
         registry.create_address(bench.enter()._state, f"t.{n}", {RoutingType.MULTICAST}, auto_created=True)
     bench.run()
     state, asked = bench.engine._state, list[int]()
-    match = state.bindings.targets
+    match = state.bindings.patterns
 
-    def slow(address: Address) -> Targets:
+    def slow(address: Address) -> tuple[Address, ...]:
         asked.append(state.steps.left)
         state.steps.spend(BUDGET_MIN // 4)
         return match(address)
 
-    monkeypatch.setattr(type(state.bindings), "targets", lambda _, address: slow(address))
+    monkeypatch.setattr(type(state.bindings), "patterns", lambda _, address: slow(address))
     ticks = 0
     state.steps.ensure(BUDGET_MIN)
     for _ in scan(state):
