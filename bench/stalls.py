@@ -33,6 +33,7 @@ from bench.stalls_commits import COMMIT_CASES
 from bench.stalls_engine import ENGINE_CASES, Longest, longest_tick
 from bench.stalls_logins import LOGIN_CASES
 from bench.stalls_logins import Case as Logins
+from bench.stalls_many import MANY_CASES
 from bench.stalls_mqtt import MQTT_CASES, Case, Work
 from bench.stalls_reads import READ_CASES, Ports
 from bench.stalls_sessions import SESSION_CASES
@@ -363,6 +364,7 @@ IN_PROCESS_CASES: Final[dict[str, Callable[[int], Longest]]] = {
     **{name: partial(longest_tick, name) for name in ENGINE_CASES},
     **SESSION_CASES,
     **COMMIT_CASES,
+    **MANY_CASES,
 }
 
 

@@ -5,6 +5,7 @@ A verb on a range of messages does one step, see `moves.transfer`.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -75,10 +76,15 @@ class QueueMessages:
         cost = LOOK_COST if filter is None else MATCH_COST + filter.cost
         spent = queue.ready // LISTED_FOR_A_MICROSECOND
         steps.spend(spent)
-        for message, place in upkeep.places(state, queue):
+        for each in upkeep.places_in_steps(state, queue):
             if spent >= STEP or steps.left <= 0:
                 spent = 0
                 yield None
+            if each is None:
+                steps.spend(upkeep.ORDER_COST)
+                spent += upkeep.ORDER_COST
+                continue
+            message, place = each
             found = filter is None or filter.matches(PropertyView(message))
             matching = cost if filter is None else cost + len(message.head) // HEAD_BYTES
             steps.spend(matching)
@@ -99,7 +105,10 @@ class QueueMessages:
         settle_acknowledged(self._state)
         found = upkeep.between(self._state, queue, after, MESSAGE_ID_MAX + 1, most)
         page = [(message, "scheduled" if queue.due_of(message.id) else "ready") for message in found]
-        page += [each for each in queue.elsewhere() if each[1] == "delivering" and each[0].id > after]
+        held = {message.id: message for message in queue.held()}
+        ids = sorted(held)
+        first = bisect_right(ids, after)
+        page += [(held[id], "delivering") for id in ids[first : first + most]]
         page.sort(key=lambda each: each[0].id)
         return page[:most]
 

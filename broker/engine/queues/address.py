@@ -89,6 +89,8 @@ class Address:
     reach: Reach = NO_REACH  # when last asked for: see `Bindings.targets`
     targets_version: int = -1
     targets_key: tuple[int, int] = (0, 0)
+    #: Queues of its own that came or went since `reach` was made, and whether each was in it; None: not known.
+    recent: dict[Queue, bool] | None = None
     bound_at: int = 0  # of a wildcard address: the version of the bindings when its queues last changed
     turn: int = 0  # round-robin among several anycast queues
     size_bytes: int = 0

@@ -52,6 +52,14 @@ class Backlog:
         for level in reversed(self.levels):
             yield from level
 
+    def listed(self) -> list[Message]:
+        """The same at once, as a list: there may be 100,000."""
+        found: list[Message] = []
+        for level in reversed(self.levels):
+            for block in level.blocks:
+                found += block
+        return found
+
     def has(self, priority: int) -> bool:
         """Whether there is a message of this priority or a higher one."""
         return any([level.blocks for level in self.levels[priority:]])

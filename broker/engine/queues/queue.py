@@ -22,7 +22,7 @@ from before the start (ids below `acquired_below`) may have been with any consum
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol
@@ -348,13 +348,15 @@ class Queue:
         for consumer in self.consumers:
             self.backlog.attach(consumer.id, consumer.predicate)
 
-    def elsewhere(self) -> Iterator[tuple[Message, str]]:
-        """All messages in memory that landed, are in no transaction and not ready: scheduled, delivering."""
-        for _, message in self.scheduled.values():
-            yield message, "scheduled"
-        for deliveries in () if self.non_destructive else self.deliveries():
-            for message in deliveries.values():
-                yield message, "delivering"
+    def held(self) -> list[Message]:
+        """All messages in delivery, also those that are settled in steps, but none of open transactions."""
+        found: list[Message] = []
+        if not self.non_destructive:
+            for holder in self.holders():
+                found += holder.unacked.values()
+            for each in self.leaving:
+                found += each
+        return found
 
     @property
     def attached(self) -> int:

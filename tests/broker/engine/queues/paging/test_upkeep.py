@@ -524,6 +524,32 @@ def test_a_browser_goes_on_while_messages_come_and_go(bench: Bench) -> None:
     assert len(list(browsed)) <= 4, "what was in memory"
 
 
+def test_deliveries_are_put_in_order_in_steps_for_a_browser(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer may hold 100,000; meanwhile some come back, and are shown once."""
+    monkeypatch.setattr(upkeep, "ORDERED_TOGETHER", 4)
+    bench = Bench()
+    bench.sent("q", *bodies(*range(10)))
+    bench.sent("q", b"urgent", priority=9)
+    taker = bench.take("q", window=-1)
+    bench.sent("q", b"due", scheduled=bench.broker.now + 1_000)
+    bench.close(bench.take("q", selector="none = 1"), redelivery.CLOSED)
+    bench.enter()
+    found = upkeep.places_in_steps(bench.engine._state, bench.queue("q"))
+    assert [next(found) for _ in range(3)] == [None] * 3, "eleven are held"
+    bench.close(taker, redelivery.CLOSED)
+    shown = [(each[0].body, each[1]) for each in found if each is not None]
+    assert [body for body, _ in shown] == [b"urgent", *bodies(*range(10)), b"due"]
+    assert [place for _, place in shown] == ["delivering"] * 11 + ["scheduled"]
+
+
+def test_a_page_shows_deliveries_by_their_ids(bench: Bench) -> None:
+    sent = bench.sent("other", *bodies(*range(9)))
+    bench.take("other", window=-1)
+    messages, queue = bench.engine.messages, bench.queue("other")
+    assert messages.page(queue, 0, 3) == [(message, "delivering") for message in sent[:3]]
+    assert messages.page(queue, sent[2].id, 4) == [(message, "delivering") for message in sent[3:7]]
+
+
 def test_removals_of_what_was_paged_stay_as_long_as_its_segment(bench: Bench) -> None:
     """Else a later run would find the message again."""
     filled(bench, 8)

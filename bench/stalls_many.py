@@ -1,0 +1,111 @@
+"""The cases of `bench.stalls` in which one verb meets many queues, consumers or selectors (`stalls_engine`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from bench.stalls_engine import BODY, RUN, Longest, Meter
+from broker.engine import LongWork, NewQueue
+from broker.engine.model.access import UNRESTRICTED
+from broker.engine.model.message import RoutingType
+from tests.broker.engine.engine_harness import Taker
+
+#: One subscription for so many messages: 50,000 at 200,000.
+MESSAGES_OF_A_SUBSCRIPTION: Final = 4
+
+#: One consumer for so many messages: 15,000 at 210,000.
+MESSAGES_OF_A_CONSUMER: Final = 14
+
+#: Characters that a selector may have as shipped.
+SELECTOR_CHARACTERS: Final = 4_000
+
+MULTICAST: Final = RoutingType.MULTICAST
+
+
+def _subscribed(meter: Meter, count: int) -> None:
+    """Make a topic with many subscriptions, to which a message was sent."""
+    for number in range(max(count // MESSAGES_OF_A_SUBSCRIPTION, 1)):
+        meter.bench.engine.operators.make_queue(NewQueue(f"s{number}", "t", MULTICAST, make_address=True))
+        if not number % RUN:
+            meter.bench.run()
+            meter.bench.enter()
+    meter.bench.sent("t", BODY, routing_type=MULTICAST)
+
+
+def _send(meter: Meter) -> None:
+    meter.bench.send("t", BODY, routing_type=MULTICAST)
+
+
+def topic_changed(meter: Meter, count: int) -> None:
+    """A message to a topic, of whose many subscriptions one has come since the last, and another after one has gone."""
+    _subscribed(meter, count)
+    operators = meter.bench.engine.operators
+    meter.begin()
+    meter.ask("make", lambda: operators.make_queue(NewQueue("new", "t", MULTICAST)))
+    meter.ask("send", partial(_send, meter))
+    meter.ask("delete", lambda: meter.bench.engine.delete_queue(meter.bench.queue("new")))
+    meter.ask("send", partial(_send, meter))
+
+
+def topic_segment(meter: Meter, count: int) -> None:
+    """The first message in a segment, to a topic with many subscriptions, whose definitions it repeats."""
+    _subscribed(meter, count)
+    meter.bench.engine.journal._roll()
+    meter.begin()
+    meter.ask("send", partial(_send, meter))
+
+
+def consumers(meter: Meter, count: int) -> None:
+    """A message to a queue with many consumers, again and again."""
+    for number in range(max(count // MESSAGES_OF_A_CONSUMER, 1)):
+        meter.bench.attach(Taker(), "a")
+        if not number % RUN:
+            meter.bench.run()
+    meter.bench.run()
+    meter.begin()
+    for _ in range(10):
+        meter.ask("send", lambda: meter.bench.send("a", BODY))
+
+
+def browsed(meter: Meter, count: int) -> None:
+    """A browser of a queue of which one consumer holds all messages."""
+    meter.filled("a", count)
+    meter.taken("a")
+    messages = meter.bench.engine.messages.look(meter.bench.queue("a"), "", UNRESTRICTED)
+
+    def look() -> LongWork:
+        for message in messages:
+            if message is None:
+                yield 0  # it spends what it costs
+
+    meter.begin()
+    meter.ask("look", lambda: meter.bench.engine.ticks.add_work("browser", look(), None))
+
+
+def ring(meter: Meter, count: int) -> None:
+    """The change of a queue of messages, most of them on disk, to a ring of one."""
+    meter.filled("a", count)
+    meter.begin()
+    meter.ask("change", lambda: meter.bench.engine.operators.change(meter.bench.queue("a"), {"ring_size": 1}))
+
+
+def long_selector(meter: Meter, count: int) -> None:
+    """A consumer with a selector as long as it may be, which fits none of half as many messages."""
+    meter.filled("a", count // 2)
+    terms = " OR ".join([f"c{number:03} = {number}" for number in range(SELECTOR_CHARACTERS // len("c000 = 000 OR "))])
+    meter.begin()
+    meter.ask("subscribe", lambda: meter.bench.attach(Taker(), "a", window=-1, selector=terms))
+
+
+def _measured(case: Callable[[Meter, int], None], messages: int) -> Longest:
+    meter = Meter(messages)
+    case(meter, messages)
+    return meter.longest()
+
+
+MANY_CASES: Final[dict[str, Callable[[int], Longest]]] = {
+    case.__name__: partial(_measured, case)
+    for case in (topic_changed, topic_segment, consumers, browsed, ring, long_selector)
+}
