@@ -21,14 +21,19 @@ _ESCAPES: Final = {
     "1.1": {b"\\": b"\\\\", b"\n": b"\\n", b":": b"\\c", b"\0": b" "},
     "1.2": {b"\\": b"\\\\", b"\n": b"\\n", b":": b"\\c", b"\r": b"\\r", b"\0": b" "},
 }
+#: All but that of the backslash.
 _UNESCAPES: Final = {
-    version: {escaped: plain for plain, escaped in table.items() if escaped != b" "}
+    version: {escaped: plain for plain, escaped in table.items() if escaped != b" " and plain != b"\\"}
     for version, table in _ESCAPES.items()
 }
 _SPECIAL: Final = {
     version: re.compile(b"[%b]" % b"".join(re.escape(plain) for plain in table)) for version, table in _ESCAPES.items()
 }
-_ESCAPED: Final = re.compile(rb"\\.?", re.DOTALL)
+_UNDEFINED: Final = {
+    version: re.compile(rb"\\(?![%b]).?" % b"".join([escaped[1:] for escaped in table]), re.DOTALL)
+    for version, table in _UNESCAPES.items()
+    if table
+}
 
 
 def escape(value: bytes, version: str) -> bytes:
@@ -37,8 +42,10 @@ def escape(value: bytes, version: str) -> bytes:
     Characters that the version cannot express become spaces: LF and CR in 1.0, and NUL, which many clients take for the
     end of the frame.
     """
-    table = _ESCAPES[version]
-    return _SPECIAL[version].sub(lambda match: table[match[0]], value)
+    if _SPECIAL[version].search(value) is not None:
+        for plain, escaped in _ESCAPES[version].items():  # the backslash is the first of them
+            value = value.replace(plain, escaped)
+    return value
 
 
 def is_name(name: bytes, version: str) -> bool:
@@ -50,12 +57,14 @@ def unescape(value: bytes, version: str) -> bytes:
     """The inverse of `escape`.  Raises StompError on an escape that the version does not define."""
     if _BACKSLASH not in value or version == "1.0":
         return value
-    table = _UNESCAPES[version]
-
-    def plain(match: re.Match[bytes]) -> bytes:
-        found = table.get(match[0])
-        if found is None:
-            raise StompError("undefined escape", f"{shown(match[0])[1:-1]} is not an escape of STOMP {version}")
-        return found
-
-    return _ESCAPED.sub(plain, value)
+    if b"\0" in value:  # in no frame, but perhaps in what was imported
+        return b"\0".join([unescape(part, version) for part in value.split(b"\0")])
+    # A run of backslashes begins where an escape may, so its pairs are found from left to right.  Each step is one call
+    # for the whole value: a client may send 64 KiB of escapes in each frame.
+    value = value.replace(b"\\\\", b"\0")
+    undefined = _UNDEFINED[version].search(value)
+    if undefined is not None:
+        raise StompError("undefined escape", f"{shown(undefined[0])[1:-1]} is not an escape of STOMP {version}")
+    for escaped, plain in _UNESCAPES[version].items():
+        value = value.replace(escaped, plain)
+    return value.replace(b"\0", b"\\")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +12,7 @@ from hypothesis import strategies as st
 from protocols.stomp.errors import StompError
 from protocols.stomp.headers import escape, is_name, unescape
 from tests.support import stomp_client
+from tests.support.interpreted import interpreted
 
 SPECIAL = st.text(st.sampled_from("\\\n\r:cnr aä🐎")) | st.text(st.characters(exclude_characters="\0", codec="utf-8"))
 
@@ -63,3 +67,45 @@ def test_every_escape(version: str) -> None:
 )
 def test_a_name_with_a_colon_has_no_form_in_1_0(name: bytes, version: str, can: bool) -> None:
     assert is_name(name, version) is can
+
+
+def naive(value: bytes, version: str) -> bytes | None:
+    """The same from left to right; None: there is an undefined escape."""
+    table = {b"\\\\": b"\\", b"\\n": b"\n", b"\\c": b":", **({b"\\r": b"\r"} if version == "1.2" else {})}
+    found = b""
+    while value:
+        width = 2 if value[:1] == b"\\" else 1
+        first, value = value[:width], value[width:]
+        if width == 2 and first not in table:
+            return None
+        found += table.get(first, first)
+    return found
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+@given(st.lists(st.sampled_from([b"\\", b"n", b"c", b"r", b":", b"\n", b"\0", b"x"]), max_size=12).map(b"".join))
+def test_escapes_are_read_from_left_to_right(version: str, value: bytes) -> None:
+    try:
+        assert unescape(value, version) == naive(value, version)
+    except StompError:
+        assert naive(value, version) is None
+    assert unescape(escape(value, version), version) == value.replace(b"\0", b" ")
+
+
+@interpreted
+@pytest.mark.parametrize("convert", [escape, unescape])
+def test_many_escapes_cost_no_call_each(convert: Callable[[bytes, str], bytes]) -> None:
+    """A client may send 64 KiB of them in each frame."""
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    value = b"\\n\\c\\\\" * 10_000
+    sys.setprofile(count)
+    try:
+        convert(value, "1.2")
+    finally:
+        sys.setprofile(None)
+    assert calls < 100
