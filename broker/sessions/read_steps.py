@@ -98,6 +98,7 @@ class ReadSteps(Generic[Item]):
 
     def wait(self, later: list[Item], then: Callable[[], None] = _nothing_more) -> None:
         """Let these frames wait behind that which takes more ticks; call `then` before them."""
+        assert not self._later, "a frame is handled after those before it"
         self._later = later
         self._then = then
 

@@ -33,10 +33,10 @@ CLOSE_COST: Final = 30
 
 def close(state: State, consumer: Consumer, how: DeliveryOutcome) -> None:
     """Detach a consumer and return its unacknowledged messages; a temporary queue is deleted with its last consumer."""
-    if consumer.closed:
-        return
-    state.mark = NO_WAY_BACK
     state.closing.pop(consumer, None)
+    if consumer.closed:
+        return  # with its queue, perhaps
+    state.mark = NO_WAY_BACK
     settle_acknowledged(state)
     consumer.closed = True
     state.selectors.remove(consumer)

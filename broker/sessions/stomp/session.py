@@ -73,6 +73,7 @@ class StompSession(Port):
         self._gate = gate
         self._peer = peer
         self._logging_in = False  # CONNECT is not answered yet
+        self._login_takes_time = False  # it was not answered at once
         self._destinations = Destinations(engine, options.prefixes, no_access, connection_id)
         #: Each with the number of SENDs before it; the last one may be an ERROR.
         self._receipts: Confirmations[tuple[int, bytes | StompError]] = Confirmations(engine, self._confirm)
@@ -329,6 +330,7 @@ class StompSession(Port):
         self._logging_in = True
         then = self.reading.until(LOGIN, partial(self._introduced, headers))
         self._gate.login(self._peer, login, passcode, then)
+        self._login_takes_time = self._logging_in
 
     def _introduced(self, headers: Headers, identity: Identity | None) -> None:
         """Complete the login, perhaps some time after CONNECT."""
@@ -348,7 +350,8 @@ class StompSession(Port):
             return
         self.opened("STOMP", destinations.access)
         self.touch()
-        self.process()
+        if self._login_takes_time:  # else CONNECT is being handled, and what comes after it follows
+            self.process()
 
     # -- transactions ----------------------------------------------------------------------------------------------
 

@@ -119,6 +119,7 @@ def test_queues_that_are_deleted_meanwhile(scene: Scene) -> None:
 
     scene.halfway(delete)
     assert scene.count() == 0
+    assert not scene.broker.engine._state.closing, "nothing is kept of a consumer whose queue is gone"
     assert scene.bodies() == [[], *[[b"1"]] * (QUEUES - 2), []]
 
 

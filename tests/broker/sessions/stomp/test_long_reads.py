@@ -184,3 +184,18 @@ def test_a_connection_that_is_lost_in_the_middle_of_an_ack_has_the_rest_returned
     queue = broker.engine.queues["a"]
     assert 0 < len(held(broker, "a")) < MESSAGES
     assert queue.delivering == 0
+
+
+def test_what_comes_in_one_read_with_connect_is_handled_over_several_ticks_in_order() -> None:
+    """Whoever needs no password is let in at once, while CONNECT is being handled."""
+    broker = SimBroker()
+    client = SimClient(broker, "1.2", broker.number())
+    greeting = frame("CONNECT", {"accept-version": "1.2", "host": "/"})
+    subscribe = [frame("SUBSCRIBE", {"id": f"{n}", "destination": "/queue/a"}) for n in range(FRAMES)]
+    sends = [frame("SEND", {"destination": "/queue/b", "receipt": f"{n}"}, b"%d" % n) for n in range(2)]
+    first_tick(broker, client, b"".join([greeting, *subscribe, *sends]))
+    assert "b" not in broker.engine.queues
+    broker.run()
+    assert len(broker.engine.queue("a").consumers) == FRAMES
+    assert held(broker, "b") == [b"0", b"1"]
+    assert [each.headers["receipt-id"] for each in client.take("RECEIPT")] == ["0", "1"]
