@@ -91,8 +91,11 @@ def encode_ack(packet: Ack, version: int) -> bytes:
     """The bytes of acknowledgements in a row; before 5.0 they have only packet ids."""
     if version != V5 or (not packet.reason_code and not packet.properties):
         return encode_acks(packet.type, packet.packet_ids)
-    reason, properties = packet.reason_code, packet.properties
-    return b"".join([encode(Ack(packet.type, [one], reason, properties), version) for one in packet.packet_ids])
+    # All are the same except for their packet id, which comes first behind the length.
+    first = encode(Ack(packet.type, packet.packet_ids[:1], packet.reason_code, packet.properties), version)
+    at = next(at for at in range(1, len(first)) if first[at] < 0x80) + 1
+    head, tail = first[:at], first[at + 2 :]
+    return b"".join([b"%b%b%b" % (head, id.to_bytes(2, "big"), tail) for id in packet.packet_ids])
 
 
 class PublishHead:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from protocols.mqtt.codes import V5, V31, V311, PacketType, Role
@@ -56,6 +58,7 @@ from tests.protocols.mqtt.peer import (
     shown,
     text,
 )
+from tests.support.interpreted import interpreted
 from tests.support.wire import check_codec, feed
 
 P = PacketType
@@ -294,6 +297,26 @@ def test_a_reason_without_properties_has_no_property_length() -> None:
     assert encode_ack(Ack(P.PUBACK, [1, 2], 0x87), V5) == b"\x40\3\0\1\x87\x40\3\0\2\x87"
     assert encode(Disconnect(4), V5) == b"\xe0\1\4"
     assert encode(Disconnect(), V5) == b"\xe0\0"
+
+
+@interpreted
+@pytest.mark.parametrize("properties", [Properties(), EXPLAINED, Properties([(REASON_STRING, "x" * 200)])])
+def test_a_run_of_refusals_is_what_one_by_one_is_but_costs_less(properties: Properties) -> None:
+    """A client may send 75,000 PUBRELs in a read that nobody knows."""
+    ids = [1, 2, 255, 256, 65_535, *range(3, 200)]
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        run = encode_ack(Ack(P.PUBCOMP, ids, 0x92, properties), V5)
+    finally:
+        sys.setprofile(None)
+    assert run == b"".join([encode(Ack(P.PUBCOMP, [id], 0x92, properties), V5) for id in ids])
+    assert calls < len(ids)
 
 
 def test_3_1_1_acknowledgements_have_a_packet_id_and_nothing_else() -> None:
