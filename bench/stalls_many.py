@@ -7,16 +7,29 @@ from functools import partial
 from typing import Final
 
 from bench.stalls_engine import BODY, RUN, Longest, Meter
+from broker.daemon.wiring import settings_table
 from broker.engine import LongWork, NewQueue
 from broker.engine.model.access import UNRESTRICTED
 from broker.engine.model.message import RoutingType
 from tests.broker.engine.engine_harness import Taker
+from tests.simulation.world import small
 
 #: One subscription for so many messages: 50,000 at 200,000.
 MESSAGES_OF_A_SUBSCRIPTION: Final = 4
 
 #: One consumer for so many messages: 15,000 at 210,000.
 MESSAGES_OF_A_CONSUMER: Final = 14
+
+#: One queue for so many messages: 18,000 at 180,000.
+MESSAGES_OF_A_QUEUE: Final = 10
+
+#: Messages of a paged queue that stay in memory.
+IN_MEMORY: Final = 100
+
+#: Subscriptions of the topic to which a transaction sends; one in so many messages is in it, and how many of a header.
+SUBSCRIPTIONS: Final = 3_000
+MESSAGES_OF_A_SEND: Final = 40
+SENT_TOGETHER: Final = 1
 
 #: Characters that a selector may have as shipped.
 SELECTOR_CHARACTERS: Final = 4_000
@@ -57,6 +70,39 @@ def topic_segment(meter: Meter, count: int) -> None:
     meter.ask("send", partial(_send, meter))
 
 
+def segment_leaves(meter: Meter, count: int) -> None:
+    """A segment leaves the journal that has the definitions of many queues, which are repeated."""
+    meter.with_queues(max(count // MESSAGES_OF_A_QUEUE, 1))
+    meter.bench.engine.journal._roll()
+    meter.begin()
+    for _ in range(3):
+        meter.ask("send", lambda: meter.bench.send("q0", BODY, routing_type=MULTICAST))
+
+
+def _committed(meter: Meter, count: int, *, durable: bool) -> None:
+    for number in range(SUBSCRIPTIONS):
+        meter.bench.enter().operators.make_queue(NewQueue(f"s{number}", "t", MULTICAST, make_address=True))
+    meter.bench.run()
+    tx, messages = meter.bench.begin(), max(count // MESSAGES_OF_A_SEND, 1)
+    for first in range(0, messages, SENT_TOGETHER):
+        sent = [BODY] * min(SENT_TOGETHER, messages - first)
+        meter.bench.send("t", *sent, routing_type=MULTICAST, tx=tx, durable=durable)
+        meter.bench.run()
+    meter.bench.enter()
+    meter.begin()
+    meter.ask("commit", lambda: meter.bench.engine.transactions.commit(tx))
+
+
+def commit_durable(meter: Meter, count: int) -> None:
+    """COMMIT of messages, one for forty, to a topic with 3,000 subscriptions: 5,000 at 200,000."""
+    _committed(meter, count, durable=True)
+
+
+def commit_volatile(meter: Meter, count: int) -> None:
+    """The same with messages that are not durable."""
+    _committed(meter, count, durable=False)
+
+
 def consumers(meter: Meter, count: int) -> None:
     """A message to a queue with many consumers, again and again."""
     for number in range(max(count // MESSAGES_OF_A_CONSUMER, 1)):
@@ -86,7 +132,11 @@ def browsed(meter: Meter, count: int) -> None:
 
 def ring(meter: Meter, count: int) -> None:
     """The change of a queue of messages, most of them on disk, to a ring of one."""
+    config = small({"match": "a", "max-size-messages": IN_MEMORY, "address-full-policy": "PAGE"})
+    meter.bench.enter().configuration.change_settings(settings_table(config))
+    meter.bench.run()
     meter.filled("a", count)
+    assert meter.bench.queue("a").paged > count // 2
     meter.begin()
     meter.ask("change", lambda: meter.bench.engine.operators.change(meter.bench.queue("a"), {"ring_size": 1}))
 
@@ -107,5 +157,15 @@ def _measured(case: Callable[[Meter, int], None], messages: int) -> Longest:
 
 MANY_CASES: Final[dict[str, Callable[[int], Longest]]] = {
     case.__name__: partial(_measured, case)
-    for case in (topic_changed, topic_segment, consumers, browsed, ring, long_selector)
+    for case in (
+        topic_changed,
+        topic_segment,
+        segment_leaves,
+        commit_durable,
+        commit_volatile,
+        consumers,
+        browsed,
+        ring,
+        long_selector,
+    )
 }

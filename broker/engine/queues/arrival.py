@@ -7,7 +7,7 @@ split a run; then the messages are grouped by the queues that accept them.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 from typing import Final
 
@@ -30,6 +30,9 @@ from store.record import RemovalReason
 
 #: A run that enters more queues lands on some of them in each tick.
 MANY_QUEUES: Final = 256
+
+#: With how many of those that came before it a run looks for one that enters the same queues.
+SHARED_WITH: Final = 4
 
 #: How long a message that could not be moved (full disk) waits before the next attempt.
 MOVE_RETRY_MS: Final = 5_000
@@ -296,10 +299,22 @@ def _fan_out(
             queue.fanned += len(messages)
         state.steps.spend(len(some) // ENTERED_FOR_A_MICROSECOND)
     if len(at_once) > 1:
+        at_once = _shared(at_once, [fan.queues for fan in islice(reversed(state.fans), SHARED_WITH)])
         state.fans.append(FanOut(state.work.number, at_once, messages))
     if len(later) > 1:
-        state.work_landing_on(later).landing.append((later, messages))
+        landing = state.work_landing_on(later).landing
+        later = _shared(later, [each for each, _ in islice(reversed(landing), SHARED_WITH)])
+        landing.append((later, messages))
     return alone
+
+
+def _shared(queues: list[Queue], others: Iterable[list[Queue]]) -> list[Queue]:
+    """One of the others if it has the same queues.
+
+    Thousands of messages may be on their way to thousands of queues each: with a list for each message the collector of
+    cycles would visit millions of places, and these would take 100 MiB.
+    """
+    return next((each for each in others if each == queues), queues)
 
 
 def _awaits_others(queue: Queue) -> bool:

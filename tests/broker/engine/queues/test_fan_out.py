@@ -72,6 +72,20 @@ def stored(bench: Bench) -> list[int]:
 
 
 @pytest.mark.parametrize("durable", [True, False])
+def test_messages_to_the_same_queues_share_a_list_of_them(durable: bool) -> None:
+    """With a list for each, 5,000 to 3,000 queues take 120 MB, which the collector of cycles visits."""
+    bench = bench_of(durable=False)
+    for number in range(9):
+        publish(bench, b"%d" % number, durable=durable)
+    state = bench.engine._state
+    lists = [fan.queues for fan in state.fans] + [each for each, _ in state.work.landing]
+    assert len(lists) == 9
+    assert len({id(each) for each in lists}) <= 2
+    settle(bench)
+    assert landed(bench) == [9] * COUNT
+
+
+@pytest.mark.parametrize("durable", [True, False])
 def test_a_tick_lets_it_land_on_a_few_queues(durable: bool) -> None:
     bench = bench_of()
     publish(bench, b"1", durable=durable)
