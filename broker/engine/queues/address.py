@@ -41,6 +41,8 @@ class Reach:
     version: int  # of the bindings when it was made
     match_cost: int = 0  # of the filters of `targets`
     durable_ids: array[int] | None = None  # of the durable ones of many multicast `targets`; None: not asked for yet
+    stuck: Queue | None = None  # one that cannot page, as `Room` found it
+    stuck_at: int = -1  # when: see there
     forgotten: bool = False  # to be made again
 
 
@@ -97,6 +99,8 @@ class Address:
     size_messages: int = 0
     paged_bytes: int = 0  # in the tails of its queues: on disk only
     paged_messages: int = 0
+    landing_bytes: int = 0  # of runs on their way there
+    landing_messages: int = 0
     routed: int = 0
     unrouted: int = 0
     dropped: int = 0

@@ -450,7 +450,7 @@ def land(state: State, queue: Queue, messages: list[Message], *, paged: bool = F
     header = messages[0].header
     landing: Landing | None = None
     if queue.tail is not None and queue.tail.landing and queue.tail.landing[0].messages is messages:
-        landing = queue.tail.landing.popleft()
+        landing = queue.tail.arrived()
         paged = True
     if paged and not (header.scheduled > state.now and isinstance(messages[0].body, LargeBody)):
         if queue.kind is not None and header.scheduled <= state.now:

@@ -150,18 +150,18 @@ class Bindings:
 
     def targets(self, address: Address) -> Targets:
         """The anycast and the multicast queues that messages sent to an address may enter."""
-        return self._reach(address).targets
+        return self.reached(address).targets
 
     def match_cost(self, address: Address) -> int:
         """What it costs, in microseconds, to match a message sent to an address with all filters of its queues.
 
         If these are very many, with what it costs to enter them.
         """
-        return self._reach(address).match_cost
+        return self.reached(address).match_cost
 
     def patterns(self, address: Address) -> tuple[Address, ...]:
         """The wildcard addresses whose queues messages sent to an address may enter."""
-        return self._reach(address).patterns
+        return self.reached(address).patterns
 
     def reach(self, name: str) -> int:
         """How many queues of wildcard addresses a message to an address of that name may enter."""
@@ -178,7 +178,8 @@ class Bindings:
     def _match(self, name: str) -> list[Address]:
         return self._wildcards.match(name, hidden=name in self._hidden)
 
-    def _reach(self, address: Address) -> Reach:
+    def reached(self, address: Address) -> Reach:
+        """The queues that messages sent to an address may enter, and what is known of all of them."""
         current = address.targets_version == self._version or self._is_current(address)
         if current and not address.reach.forgotten:
             return address.reach
@@ -232,7 +233,7 @@ class Bindings:
     def _forget(self, reach: Reach) -> None:
         """Forget a list that addresses still have, perhaps."""
         self._places -= _places(reach)
-        reach.targets, reach.patterns, reach.durable_ids, reach.forgotten = ([], []), (), None, True
+        reach.targets, reach.patterns, reach.durable_ids, reach.stuck, reach.forgotten = ([], []), (), None, None, True
 
     def _first_word(self, name: str) -> str:
         return name.partition(self._syntax.delimiter)[0]

@@ -119,7 +119,7 @@ def detach_all(state: State, queue: Queue) -> tuple[list[Consumer], list[Message
             arrival.enter_from_many(state, queue, run)
     queue.landing = 0
     if queue.tail is not None:
-        queue.tail.landing.clear()  # these will not come
+        queue.tail.expect_nothing()
     closed = list(queue.consumers)
     for consumer in closed:
         held = consumer.take_all()

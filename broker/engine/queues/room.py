@@ -242,12 +242,7 @@ def _forget_warnings(address: Address) -> None:
 
 def _on_disk(address: Address) -> tuple[int, int]:
     """The messages and bytes that count against the page limits of an address: on disk only, or on their way there."""
-    messages, nbytes = address.paged_messages, address.paged_bytes
-    for queue in address.queues:
-        for landing in () if queue.tail is None else queue.tail.landing:
-            messages += len(landing.messages)
-            nbytes += sum(landing.sizes) if landing.sizes else size_of(landing.messages)
-    return messages, nbytes
+    return address.paged_messages + address.landing_messages, address.paged_bytes + address.landing_bytes
 
 
 def _pages_full(address: Address, *, memory_full: bool) -> bool:
@@ -322,6 +317,7 @@ class Room:
             stops_within=self._stops_within,
             blame=blame,
         )
+        self._attributes = 0  # how often those of any queue have changed
         self._was_full = False  # since all were last looked at the broker's memory was full, for which any may wait
         self._pages = pages
         self._report = report
@@ -374,9 +370,21 @@ class Room:
             return Full.DISK
         if not memory_full:
             return None
-        if policy is _PAGE and (self._pages.full or _stuck_queue(self._bindings.targets(address)) is not None):
+        if policy is _PAGE and (self._pages.full or self._stuck(address) is not None):
             return Full.STUCK
         return Full.MEMORY
+
+    def _stuck(self, address: Address) -> Queue | None:
+        """A queue of an address, or of a wildcard address that matches it, that neither pages nor has a bound."""
+        reach = self._bindings.reached(address)
+        if reach.stuck_at != self._attributes:
+            reach.stuck, reach.stuck_at = _stuck_queue(reach.targets), self._attributes
+        return reach.stuck
+
+    def attributes_changed(self) -> None:
+        """Note that a queue has other attributes: one that could not page may now be able to, or the reverse."""
+        self._attributes += 1
+        self.wake()
 
     def _full_pages(self, address: Address, *, memory_full: bool) -> Full | None:
         """Which page limits an address has reached: its own, or those of wildcard addresses that match it."""
@@ -612,7 +620,7 @@ class Room:
         return self._what_is_full(address, -messages, -nbytes, apart=self.transactions.sent_bytes - nbytes)
 
     def _report_stuck(self, address: Address) -> None:
-        queue = _stuck_queue(self._bindings.targets(address))
+        queue = self._stuck(address)
         if queue is not None and "unpageable" not in address.warned:
             address.warned |= {"unpageable"}
             self._report("address.full.unpageable", address=address.name, queue=queue.name)

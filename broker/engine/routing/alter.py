@@ -73,7 +73,7 @@ def become(state: State, queue: Queue, attributes: QueueAttributes) -> bool:
     if (essential and queue.has_waiting) or (tail is not None and not may_page(attributes)):
         queue.returning += 1
         state.steps.begin(("adapting", queue), _adapt(state, queue))
-    state.room.wake()  # a queue that could not page may now be able to
+    state.room.attributes_changed()
     return True
 
 

@@ -55,14 +55,14 @@ def expect(
     sizes = [fixed + len(message.head) + len(message.body) for message in run]
     tail = tail_of(state, queue)
     landing = Landing(admitted, run[0].segment, end - sum(sizes), sizes[: len(admitted)])
-    tail.landing.append(landing)
+    tail.expect(landing)
     if state.held is not None and not state.journal.is_overtaking:
         state.held.paged.append(landing)
 
 
 def expect_scratch(state: State, queue: Queue, messages: list[Message]) -> None:
     """Note that messages which are not stored enter the tail behind a run that must be durable first."""
-    tail_of(state, queue).landing.append(Landing(messages, 0, 0, ()))
+    tail_of(state, queue).expect(Landing(messages, 0, 0, ()))
 
 
 def enter(state: State, queue: Queue, messages: list[Message], landing: Landing | None) -> None:

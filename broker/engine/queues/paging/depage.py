@@ -126,7 +126,7 @@ def unpage(state: State, queue: Queue) -> LongWork:
     Messages about to enter the tail will become ready in memory instead.
     """
     while (tail := queue.tail) is not None and not may_page(queue.attributes):
-        tail.landing.clear()
+        tail.expect_nothing()
         if (chunk := tail.first()) is not None:
             yield READ_COST * len(load(state, queue, chunk))
         elif tail.scheduled:

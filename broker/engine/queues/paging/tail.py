@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
-from broker.engine.model.message import Message
+from broker.engine.model.message import Message, size_of
 from broker.engine.queues.cursors import PRIORITIES
 from broker.engine.queues.paging.fold import Rows
 from store.pages import SCRATCH_FIRST
@@ -175,6 +175,10 @@ class Landing:
     segment: int
     offset: int
     sizes: Sequence[int]
+    nbytes: int = 0  # of all records, or of the messages in memory
+
+    def __post_init__(self) -> None:
+        self.nbytes = sum(self.sizes) if self.sizes else size_of(self.messages)
 
 
 class Tail:
@@ -226,6 +230,26 @@ class Tail:
         most = settings.max_read_page_messages
         self._messages_max = CHUNK_MESSAGES_MAX if most < 0 else min(max(most // CHUNK_PART, 1), CHUNK_MESSAGES_MAX)
         self._bytes_max = min(max(settings.max_read_page_bytes // CHUNK_PART, 1), CHUNK_BYTES_MAX)
+
+    def expect(self, landing: Landing) -> None:
+        """Expect a run: it counts towards the page limits of the address already."""
+        self.landing.append(landing)
+        self._count_expected(landing, 1)
+
+    def arrived(self) -> Landing:
+        """The first of the runs that were expected."""
+        landing = self.landing.popleft()
+        self._count_expected(landing, -1)
+        return landing
+
+    def expect_nothing(self) -> None:
+        """Expect none of them any more."""
+        while self.landing:
+            self.arrived()
+
+    def _count_expected(self, landing: Landing, sign: int) -> None:
+        self.address.landing_messages += sign * len(landing.messages)
+        self.address.landing_bytes += sign * landing.nbytes
 
     @property
     def active(self) -> bool:

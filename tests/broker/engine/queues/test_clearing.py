@@ -75,6 +75,7 @@ def test_delete_before_what_was_sent_is_on_disk(memory: int) -> None:
     queue = bench.queue("a")
     assert queue.message_count == 1
     bench.enter().delete_queue(queue)
+    assert (queue.address.landing_messages, queue.address.landing_bytes) == (0, 0)
     bench.run()
     assert queue.message_count == 0
     bench.broker.step()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import pytest
 
 from broker.daemon.wiring import settings_table
+from broker.engine import NewQueue
 from broker.engine.model.errors import AddressFull
 from broker.engine.model.message import RoutingType, size_of
 from broker.engine.model.settings import AddressFullPolicy, AddressSettings, as_mapping
@@ -18,6 +20,7 @@ from broker.engine.routing import registry
 from tests.broker.engine.engine_harness import Bench, Producing
 from tests.broker.engine.queues.parts import message
 from tests.simulation.world import small
+from tests.support.interpreted import interpreted
 
 ADDRESS = "a"
 POLICIES = ("PAGE", "BLOCK", "FAIL", "DROP")
@@ -175,6 +178,34 @@ def test_what_is_on_its_way_to_disk_counts_towards_the_page_limits(limit: str, p
     address, room = bench.engine.addresses[ADDRESS], bench.enter()._state.room
     assert address.paged_messages == 0, "the disk has not confirmed them"
     assert room.admit(address, 0, 0).name == policy
+
+
+@interpreted
+def test_a_full_address_with_many_queues_is_asked_without_looking_at_them() -> None:
+    settings = {"match": ADDRESS, "max-size-messages": 0, "page-limit-messages": 1000, "page-full-policy": "FAIL"}
+    bench = Bench(settings, lazy_disk=True)
+    operators = bench.enter().operators
+    for n in range(100):
+        operators.make_queue(
+            NewQueue(f"s{n}", address=ADDRESS, routing_type=RoutingType.MULTICAST, durable=True, make_address=True)
+        )
+    bench.sent(ADDRESS, b"1", b"2", routing_type=RoutingType.MULTICAST)
+    address, room = bench.engine.addresses[ADDRESS], bench.enter()._state.room
+    assert room.admit(address, 0, 0) is Admission.PAGE
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        room.admit(address, 0, 0)
+    finally:
+        sys.setprofile(None)
+    assert calls < 50
+    bench.change("s7", non_destructive=True)
+    assert room.admit(address, 0, 0) is Admission.BLOCK
 
 
 @pytest.mark.parametrize("policy", ["BLOCK", "FAIL"])

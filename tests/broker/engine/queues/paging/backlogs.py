@@ -48,6 +48,7 @@ def settled(bench: Bench) -> None:
     assert queue.message_count == queue.paged == 0
     assert (state.usage.bytes, state.usage.messages) == (0, 0)
     assert (queue.address.paged_messages, queue.address.paged_bytes) == (0, 0)
+    assert (queue.address.landing_messages, queue.address.landing_bytes) == (0, 0)
     assert (queue.address.size_messages, queue.address.size_bytes) == (0, 0)
     assert len(state.paged_expiries) == len(state.expiries) == 0
     space = state.journal.space
