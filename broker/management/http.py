@@ -503,6 +503,7 @@ class HttpServer:
     def _has_ended(self, accepted: _Socket) -> None:
         self._begun.discard(accepted)
         accepted.ended()
+        accepted.task = None  # it may have an exception, whose traceback has this socket
 
     def _connection(self, accepted: _Socket) -> _Connection:
         server = self._server

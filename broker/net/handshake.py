@@ -114,6 +114,8 @@ class _Shaking:
             if not done.cancel():
                 done.exception()  # it has failed at the moment in which it lost its place
             raise
+        finally:
+            del done  # it may have an exception, whose traceback has this frame
 
     def step(self, step: Callable[[], None]) -> None:
         """Do what OpenSSL can do with the input that it has, if it is this peer's turn.  Raises SSLWantReadError."""
@@ -251,7 +253,7 @@ class Handshake:
 
     def abort(self) -> None:
         """Abort the handshake."""
-        if self._task is None or not self._begun:  # a task that is cancelled before it began does nothing
+        if not self._begun:  # a task that is cancelled before it began does nothing
             self._socket.close()
             self.end()
         if self._task is not None:
@@ -277,6 +279,7 @@ class Handshake:
             )
         finally:
             self.end()
+            self._task = None  # it may have an exception, whose traceback has this handshake
 
     def _note_failure(self, reason: str) -> None:
         self.lingers = True
