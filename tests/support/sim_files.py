@@ -78,6 +78,11 @@ class Contents:
         self.size = len(data)
         self._written = bytearray(data)
 
+    @property
+    def written(self) -> int:
+        """The number of bytes before those zeros."""
+        return len(self._written)
+
     def read(self, start: int, end: int) -> bytes:
         """Return the bytes from `start` to `end`, as far as the file goes."""
         end = min(end, self.size)
@@ -123,6 +128,12 @@ class Node:
             content = self.current.read(sector * SECTOR, (sector + 1) * SECTOR)
             self.sectors.setdefault(sector, []).append(content)
         self.sizes.append(self.current.size)
+
+    def cut(self, size: int) -> None:
+        """Cut the file off.  Zeros that were never written leave no other bytes behind than were there before."""
+        written = self.current.written
+        self.current.resize(min(size, self.current.size))
+        self.changed(size, written)
 
     def sync(self) -> None:
         """Make all pending writes durable."""
@@ -353,9 +364,7 @@ class SimFiles:
             node = Node()
             self._change(None, path, node)
         elif node.current.size:
-            size = node.current.size
-            node.current.resize(0)
-            node.changed(0, size)
+            node.cut(0)
         if fault is Fault.CRASH:
             raise Crash
         return SimFile(self, path, node)
@@ -482,10 +491,7 @@ class SimFile:
 
     def truncate(self, nbytes: int) -> None:
         fault = self._step("truncate")
-        node = self._node
-        size = node.current.size
-        node.current.resize(min(nbytes, size))
-        node.changed(nbytes, size)
+        self._node.cut(nbytes)
         if fault is Fault.CRASH:
             raise Crash
 
