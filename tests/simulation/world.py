@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -90,11 +90,15 @@ class Account:
 def accounts(files: SimFiles, directory: str, below: int | None = None) -> dict[int, Account]:
     """The account of every queue that ever was, by its id, recounted from all segments there are.
 
-    With `below` only what lies before this position counts.  A message that enters a queue twice or leaves it twice is
-    an error (promise P3).
+    With `below` only what lies before this position counts.
     """
+    return recounted(typed_records(files, directory, below))
+
+
+def recounted(records: Iterable[tuple[int, decode.Record]]) -> dict[int, Account]:
+    """See `accounts`.  A message that enters a queue twice or leaves it twice is an error (promise P3)."""
     queues: dict[int, Account] = defaultdict(Account)
-    for type, record in typed_records(files, directory, below):
+    for type, record in records:
         if isinstance(record, decode.Message):
             for queue_id in record.facts.queue_ids:
                 assert record.id not in queues[queue_id].entered, f"message {record.id} was stored twice"
@@ -142,7 +146,8 @@ def check_accounts(broker: SimBroker) -> dict[str, Account]:
     Call it when nothing is under way.  Returns the accounts of the queues that exist, by name.
     """
     state = broker.engine._state
-    found = accounts(broker.files, journal_directory(broker.config))
+    records = list(typed_records(broker.files, journal_directory(broker.config)))
+    found = recounted(records)
     for queue in state.queues.values():
         if not queue.durable:
             continue
@@ -154,7 +159,7 @@ def check_accounts(broker: SimBroker) -> dict[str, Account]:
     # What an open transaction held of a deleted queue went with the queue: nobody is left to say so by name.
     for id, account in found.items():
         assert account.deleted or id in state.queues_by_id, f"{account.name} is gone"
-    assert not death_faults(journal_records(broker))
+    assert not death_faults([record for _, record in records])
     return {account.name: account for account in found.values() if not account.deleted}
 
 
