@@ -10,8 +10,9 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
-from typing import Any
+from functools import cache
+from types import CodeType, FrameType
+from typing import Any, Protocol
 
 import pytest
 
@@ -26,6 +27,12 @@ BODIES = [b"a", b"b", b"c"]
 
 class Fault(Exception):
     """What nobody expected."""
+
+
+class TraceFunction(Protocol):
+    """See sys.settrace."""
+
+    def __call__(self, frame: FrameType, event: str, argument: object, /) -> TraceFunction | None: ...
 
 
 @contextmanager
@@ -51,36 +58,45 @@ def record_fault(at: int, *, after: bool) -> Iterator[list[int]]:
         yield seen
 
 
-def _belongs(frame: FrameType) -> bool:
-    """Whether it is the engine's or the journal's, and nothing that the simulation itself asks; no half generator."""
-    module, name = str(frame.f_globals.get("__name__", "")), frame.f_code.co_name
-    if not (module.startswith("broker.engine.") or module == "store.journal") or name in ("<genexpr>", "durable"):
-        return False
-    caller: FrameType | None = frame
-    while caller is not None and caller.f_code is not check.__code__:  # those behind it are pytest's
-        if caller.f_code.co_name in ("next_due", "confirms"):
-            return False
-        caller = caller.f_back
-    return True
+@cache
+def _belongs(code: CodeType, module: str) -> bool:
+    """Whether a function is the engine's or the journal's; no half generator, and not what the writer calls."""
+    return (module.startswith("broker.engine.") or module == "store.journal") and code.co_name not in (
+        "<genexpr>",
+        "durable",
+    )
 
 
 @contextmanager
 def call_fault(at: int) -> Iterator[list[int]]:
-    """Fail at the call number `at` of a function of the engine's or the journal's."""
+    """Fail at the call number `at` of a function of the engine's or the journal's, apart from the simulation's own."""
     seen = [0]
+    asked: list[FrameType] = []  # what the simulation asks, outermost first: calls within do not count
 
-    def trace(frame: FrameType, event: str, argument: Any) -> None:
-        if event == "call" and _belongs(frame):
+    def trace(frame: FrameType, event: str, argument: object) -> TraceFunction | None:
+        code = frame.f_code
+        if code.co_name in ("next_due", "confirms"):
+            asked.append(frame)
+            frame.f_trace_lines = False
+            return answered
+        if not asked and _belongs(code, frame.f_globals.get("__name__", "")):
             seen[0] += 1
             if seen[0] == at:
-                sys.setprofile(None)
+                sys.settrace(None)
                 raise Fault
+        return None
 
-    sys.setprofile(trace)
+    def answered(frame: FrameType, event: str, argument: object) -> TraceFunction:
+        if event == "return":
+            assert asked.pop() is frame
+        return answered
+
+    before = sys.gettrace()
+    sys.settrace(trace)
     try:
         yield seen
     finally:
-        sys.setprofile(None)
+        sys.settrace(before)
 
 
 def reject(broker: SimBroker, client: SimClient) -> None:
