@@ -45,8 +45,9 @@ _PACKAGES: Final = {
 #: A virtual machine that starts quickly and leaves the processors to others.
 _JVM: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
 
-#: Without optimizing: a fresh machine compiles Go's own library too, which takes longer than the program runs.
-_GO_FLAGS: Final = ("-gcflags=all=-N -l",)
+#: Without optimizing, and without what debuggers need: a fresh machine compiles Go's own library too, which
+#: takes longer than the program runs.
+_GO_FLAGS: Final = ("-gcflags=all=-N -l -dwarf=false", "-ldflags=-s -w")
 
 
 def tool(name: str) -> str:
@@ -65,8 +66,8 @@ def fresh(product: Path, *patterns: str) -> bool:
 
 
 def build(directory: Path, *command: str) -> None:
-    """Run a build; Maven's in such a virtual machine.  Raises CalledProcessError, TimeoutExpired."""
-    environment = {"MAVEN_OPTS": " ".join(_JVM), **os.environ}
+    """Run a build: Maven's in such a virtual machine, Go's without C.  Raises CalledProcessError, TimeoutExpired."""
+    environment = {"MAVEN_OPTS": " ".join(_JVM), "CGO_ENABLED": "0", **os.environ}
     subprocess.run(command, cwd=directory, check=True, timeout=BUILD_S, env=environment)
 
 
