@@ -13,7 +13,7 @@ from tests.support.ledger import Entry, Kind, Ledger, Outcome
 from tests.support.storm import rage
 
 #: Each run has a seed of its own: together they are as long as you like.
-KILLS: Final = 60
+KILLS: Final = 30
 
 
 @pytest.mark.slow
