@@ -67,13 +67,22 @@ class CommitMeter(TickMeter):
         return self.longest()
 
 
-def commit_sends(messages: int) -> Longest:
-    """COMMIT of SENDs, one for seven messages, to a hundred queues in turn."""
+def _sends(messages: int, queues: int) -> Longest:
     meter = CommitMeter(messages)
     meter.client.do("BEGIN", {"transaction": "t"})
     head = b"SEND\ndestination:/queue/q%d\npersistent:true\ntransaction:t\n\n%b\0"
-    meter.filled(lambda number: head % (number % QUEUES, BODY))
+    meter.filled(lambda number: head % (number % queues, BODY))
     return meter.commit()
+
+
+def commit_sends(messages: int) -> Longest:
+    """COMMIT of SENDs, one for seven messages, to a hundred queues in turn."""
+    return _sends(messages, QUEUES)
+
+
+def commit_each(messages: int) -> Longest:
+    """COMMIT of SENDs, one for seven messages, each to a queue of its own."""
+    return _sends(messages, messages)
 
 
 def _settled(messages: int, head: bytes) -> Longest:
@@ -104,5 +113,5 @@ def commit_deaths(messages: int) -> Longest:
 
 
 COMMIT_CASES: Final[dict[str, Callable[[int], Longest]]] = {
-    case.__name__: case for case in (commit_sends, commit_acks, commit_nacks, commit_deaths)
+    case.__name__: case for case in (commit_sends, commit_each, commit_acks, commit_nacks, commit_deaths)
 }

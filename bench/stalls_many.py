@@ -17,8 +17,9 @@ from tests.simulation.world import small
 #: One subscription for so many messages: 50,000 at 200,000.
 MESSAGES_OF_A_SUBSCRIPTION: Final = 4
 
-#: One consumer for so many messages: 15,000 at 210,000.
-MESSAGES_OF_A_CONSUMER: Final = 14
+#: One consumer for so many messages: 60,000 at 240,000, and how many queues share them.
+MESSAGES_OF_A_CONSUMER: Final = 4
+BUSY_QUEUES: Final = 4
 
 #: One queue for so many messages: 18,000 at 180,000.
 MESSAGES_OF_A_QUEUE: Final = 10
@@ -104,15 +105,20 @@ def commit_volatile(meter: Meter, count: int) -> None:
 
 
 def consumers(meter: Meter, count: int) -> None:
-    """A message to a queue with many consumers, again and again."""
+    """A message to each of some queues with many consumers, in one tick, again and again."""
     for number in range(max(count // MESSAGES_OF_A_CONSUMER, 1)):
-        meter.bench.attach(Taker(), "a")
+        meter.bench.attach(Taker(), f"q{number % BUSY_QUEUES}")
         if not number % RUN:
             meter.bench.run()
     meter.bench.run()
+
+    def send() -> None:
+        for number in range(BUSY_QUEUES):
+            meter.bench.send(f"q{number}", BODY)
+
     meter.begin()
     for _ in range(10):
-        meter.ask("send", lambda: meter.bench.send("a", BODY))
+        meter.ask("send", send)
 
 
 def browsed(meter: Meter, count: int) -> None:

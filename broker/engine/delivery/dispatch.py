@@ -56,6 +56,9 @@ DISK_RETRY_MS: Final = 100
 SERVE_COST: Final = 5
 DELIVER_COST: Final = 2
 
+#: How many of its consumers are asked for their credit in a microsecond, and put in order.
+ASKED_FOR_A_MICROSECOND: Final = 4
+
 
 def dispatch(state: State) -> None:
     """Serve the queues that have changed in this tick and those that wait, as far as the budget goes.
@@ -123,6 +126,8 @@ def _serve(state: State, queue: Queue, most: int) -> None:
         _resume(state, queue)
     waits = queue.stopped or queue.returning  # what returns goes before all that is ready
     if queue.consumers and (queue.ready or queue.tail is not None) and not waits:
+        if len(queue.consumers) >= ASKED_FOR_A_MICROSECOND:
+            state.steps.spend(len(queue.consumers) // ASKED_FOR_A_MICROSECOND)
         if queue.kind is not None:
             takers = queue.kind.takers(state)
         else:

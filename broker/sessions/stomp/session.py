@@ -366,7 +366,12 @@ class StompSession(Port):
         """Go on after a COMMIT.  Full addresses block the peer as if it had sent outside of the transaction."""
         self._committing = False
         if refusal is None and not self.lost:
-            self.sends.wait_for_room(tx.sends)
+            asking = self.sends.wait_for_room(tx.sends)
+            if self._steps.pending:
+                self._steps.work(asking)
+                return
+            for _ in asking:
+                pass
         if self._steps.pending:
             if refusal is not None:
                 self.fail_with(refused(frame.command, refusal, frame.headers))

@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.config import Config
+from broker.engine.queues.address import Address
+from broker.sessions.stomp import send
 from broker.sessions.stomp.delivery import COPY_BYTES_MAX
 from tests.broker.sessions.stomp.harness import started
 from tests.simulation.world import held, small
@@ -436,6 +438,33 @@ def test_block_stops_the_reading(transaction: bool) -> None:
     consumer.ack(messages[0])
     assert is_read(producer)
     assert producer.frames == []
+
+
+def test_after_a_long_commit_its_addresses_are_asked_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be 30,000."""
+    broker = SimBroker(limited("BLOCK"))
+    asked: list[str] = []
+    wait, producers = broker.engine.producers.wait_for_room, type(broker.engine.producers)
+
+    def note(self: object, address: Address, producer: object) -> bool:
+        asked.append(f"{broker.tick.ended} {address.name}")
+        return wait(address, producer)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(producers, "wait_for_room", note)
+    monkeypatch.setattr(send, "ASKED_TOGETHER", 2)
+    producer, consumer = broker.connect(), broker.connect()
+    producer.do("BEGIN", {"transaction": "t"})
+    for name in ("a", "a", "c", "d", "e", "f"):
+        producer.send(f"/queue/{name}", b"1", transaction="t")
+    steps = broker.engine._state.steps
+    steps.together_max, steps.budget, steps.budget_min = 1, 1, 1
+    producer.do("COMMIT", {"transaction": "t", "receipt": "c"})
+    assert producer.take("RECEIPT")
+    assert [each.split()[1] for each in asked] == ["a", "c", "d", "e", "f"]
+    assert len({each.split()[0] for each in asked}) == 3, "ticks"
+    assert not is_read(producer)
+    consumer.subscribe("/queue/a", ack="auto")
+    assert is_read(producer)
 
 
 def test_a_transaction_waits_at_its_first_send_to_a_full_address() -> None:
