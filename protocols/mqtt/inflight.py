@@ -115,8 +115,6 @@ SENT: Final[dict[tuple[PacketType, bool], dict[Sent, Sent | None]]] = {
     (_P.PUBCOMP, True): {Sent.RELEASED: None},
 }
 
-_BY_QOS: Final = {1: Sent.AT_LEAST_ONCE, 2: Sent.EXACTLY_ONCE}
-
 
 class Acknowledged(Generic[T]):
     """The result of acknowledgements.
@@ -140,11 +138,12 @@ class Outgoing(Generic[T]):
     `ids`: the packet identifiers, which a client uses for SUBSCRIBE and UNSUBSCRIBE too.
     """
 
-    __slots__ = ("_again", "_inflight", "_quota", "_receive_maximum", "ids")
+    __slots__ = ("_again", "_inflight", "_quota", "_receive_maximum", "_states", "ids")
 
     def __init__(self, ids: PacketIds) -> None:
         self.ids = ids
-        self._inflight: dict[int, tuple[Sent, T | None]] = {}
+        self._inflight: dict[int, T | None] = {}
+        self._states: dict[int, Sent] = {}  # of those that are not AT_LEAST_ONCE, which nearly all are
         self._again: list[int] | None = None  # packet ids still to send again on this connection, in reverse order
         self._receive_maximum = self._quota = RECEIVE_MAXIMUM_DEFAULT
 
@@ -153,7 +152,11 @@ class Outgoing(Generic[T]):
 
     def __iter__(self) -> Iterator[tuple[int, Sent, T | None]]:
         """Packet id, state and message of each, in order of sending; a released one no longer has its message."""
-        return ((packet_id, state, message) for packet_id, (state, message) in self._inflight.items())
+        states = self._states
+        return (
+            (packet_id, states.get(packet_id, Sent.AT_LEAST_ONCE), message)
+            for packet_id, message in self._inflight.items()
+        )
 
     @property
     def quota(self) -> int:
@@ -169,7 +172,9 @@ class Outgoing(Generic[T]):
     def restore(self, packet_id: int, state: Sent, message: T | None) -> None:
         """Restore a message that was in flight when the session was stored; call it in the order of sending."""
         self.ids.use(packet_id)
-        self._inflight[packet_id] = state, message
+        self._inflight[packet_id] = message
+        if state is not Sent.AT_LEAST_ONCE:
+            self._states[packet_id] = state
 
     @property
     def resends(self) -> bool:
@@ -186,13 +191,13 @@ class Outgoing(Generic[T]):
         found: list[tuple[int, Sent, T | None]] = []
         while self._again and len(found) < most:
             packet_id = self._again[-1]
-            state, message = self._inflight.get(packet_id, (None, None))
-            if self._quota <= 0 and state in (Sent.AT_LEAST_ONCE, Sent.EXACTLY_ONCE):
-                break
-            self._again.pop()
-            if state is not None:
+            if packet_id in self._inflight:
+                state = self._states.get(packet_id, Sent.AT_LEAST_ONCE)
+                if self._quota <= 0 and state is not Sent.RELEASED:
+                    break
                 self._quota -= 1
-                found.append((packet_id, state, message))
+                found.append((packet_id, state, self._inflight[packet_id]))
+            self._again.pop()
         return found
 
     def forget_released(self) -> list[int]:
@@ -200,9 +205,9 @@ class Outgoing(Generic[T]):
 
         Other messages in flight are sent again, and are new to the receiver.
         """
-        done = [packet_id for packet_id, (state, _) in self._inflight.items() if state is Sent.RELEASED]
+        done = [packet_id for packet_id, state in self._states.items() if state is Sent.RELEASED]
         for packet_id in done:
-            del self._inflight[packet_id]
+            del self._inflight[packet_id], self._states[packet_id]
         self.ids.release(done)
         return done
 
@@ -210,10 +215,9 @@ class Outgoing(Generic[T]):
         """Packet ids for new messages, at most `quota`, which are in flight from now on."""
         assert len(messages) <= self.quota
         packet_ids = self.ids.allocate(len(messages))
-        state = _BY_QOS[qos]
-        inflight = self._inflight
-        for at, packet_id in enumerate(packet_ids):
-            inflight[packet_id] = state, messages[at]
+        self._inflight.update(zip(packet_ids, messages, strict=True))
+        if qos > 1:
+            self._states.update(dict.fromkeys(packet_ids, Sent.EXACTLY_ONCE))
         self._quota -= len(messages)
         return packet_ids
 
@@ -223,32 +227,28 @@ class Outgoing(Generic[T]):
         Raises MqttError for one that does not fit what was sent; then nothing has changed.
         """
         outcome: Acknowledged[T] = Acknowledged()
-        inflight, following = self._inflight, SENT.get((packet, failed), {})
-        state: Sent | None = None  # nearly all of a run are in the same one
-        for packet_id in packet_ids:
-            found = inflight.get(packet_id)
-            if found is not None and found[0] is not state:
-                state = found[0]
-                if state not in following:
+        inflight, states = self._inflight, self._states
+        following = SENT.get((packet, failed), {})
+        usual = Sent.AT_LEAST_ONCE
+        if states or usual not in following:
+            for packet_id in packet_ids:
+                if packet_id in inflight and (state := states.get(packet_id, usual)) not in following:
                     raise violation(f"{packet.name} for packet identifier {packet_id}: {state.value}")
         done: list[int] = []
-        state = owed = None
         for packet_id in packet_ids:
-            found = inflight.get(packet_id)
-            if found is None:
+            if packet_id not in inflight:
                 outcome.unknown.append(packet_id)
                 continue
-            before, message = found
-            if before is not state:
-                state, owed = before, following[before]
-            if message is not None:
-                outcome.settled.append(message)
+            owed = following[states.pop(packet_id, usual) if states else usual]
             if owed is None:
-                del inflight[packet_id]
+                message = inflight.pop(packet_id)
                 done.append(packet_id)
             else:
-                inflight[packet_id] = owed, None
+                message, inflight[packet_id] = inflight[packet_id], None
+                states[packet_id] = owed
                 outcome.release.append(packet_id)
+            if message is not None:
+                outcome.settled.append(message)
         self.ids.release(done)
         self._quota = min(self._quota + len(done), self._receive_maximum)
         return outcome
