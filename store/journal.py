@@ -240,7 +240,7 @@ class Journal:
     @property
     def accepting(self) -> bool:
         """Whether new messages have room: not while the disk is full and one, perhaps a large one, was refused."""
-        return not self._spare.full or (not self._refused and self._left() >= self.reserved_bytes)
+        return not self._spare.lacking or (not self._refused and self._left() >= self.reserved_bytes)
 
     @property
     def lacking(self) -> str:
@@ -250,18 +250,18 @@ class Journal:
     @property
     def is_short(self) -> bool:
         """Whether the next segment has no room of its own; see `look_for_room`."""
-        return self._spare.full
+        return bool(self._spare.lacking)
 
     @property
     def has_spare(self) -> bool:
         """Whether the next segment is allocated as a whole: then nothing is refused that one has room for."""
-        return not self._spare.full and self._spare.ready > self.segment
+        return not self._spare.lacking and self._spare.ready > self.segment
 
     @property
     def is_ahead(self) -> bool:
         """Whether the segment is nearly full before it is known whether the disk has room for the next one."""
         spare = self._spare
-        return not spare.full and spare.ready <= self.segment and self._left() < self.reserved_bytes + self._slack
+        return not spare.lacking and spare.ready <= self.segment and self._left() < self.reserved_bytes + self._slack
 
     @property
     def may_overtake(self) -> bool:

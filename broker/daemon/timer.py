@@ -33,17 +33,21 @@ class Timer:
         self._now = now
         self._handle: asyncio.TimerHandle | None = None
         self._at = 0.0
+        self._due = 0  # what it was set for
 
     def set(self) -> None:
         """Schedule the timer; call when something may be due earlier than before."""
         due = self._next_due()
         if due is None:
             return
+        if self._handle is not None and self._due <= due:
+            return
         at = self._loop.time() + min(max(due - self._now(), 1) / 1000, SECONDS_MAX)
         if self._handle is not None:
             if self._at <= at:
                 return
             self._handle.cancel()
+        self._due = due
         self._at = at  # not read from the handle: in uvloop, one that is due at once has no time
         self._handle = self._loop.call_at(at, self._guarded, self._ring)
 

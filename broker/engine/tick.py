@@ -14,6 +14,7 @@ from typing import Final
 from broker.engine.delivery import dispatch, redelivery
 from broker.engine.delivery.transaction import Transactions
 from broker.engine.model.message import Message
+from broker.engine.model.timetable import NEVER
 from broker.engine.moves import expiry
 from broker.engine.queues import arrival
 from broker.engine.queues.paging import tail_compaction
@@ -153,25 +154,30 @@ class Ticks:
         database, stops it for ever by being busy with others.
         """
         state = self._state
-        more = False
-        state.steps.ensure(state.steps.budget_min)
-        if _is_due(state.schedule.next_due(), state.now):
-            more = redelivery.release_due(state)
-        if _is_due(state.paged_schedule.next_due(), state.now):
-            more |= redelivery.release_paged(state)
-        more |= state.alarms.run(state.now, state.steps, self._ring)
+        more, any_due = False, state.soonest.at <= state.now
+        if any_due:
+            state.steps.ensure(state.steps.budget_min)
+            if _is_due(state.schedule.next_due(), state.now):
+                more = redelivery.release_due(state)
+            if _is_due(state.paged_schedule.next_due(), state.now):
+                more |= redelivery.release_paged(state)
+            more |= state.alarms.run(state.now, state.steps, self._ring)
         self._transactions.time_out()
-        return more | (goes_on and self._write_due())
+        return more | (goes_on and self._write_due(any_due))
 
-    def _write_due(self) -> bool:
-        """Do what is due and adds to the journal; True if there is more, and the disk is not busy with it."""
+    def _write_due(self, any_due: bool) -> bool:
+        """Do what is due and adds to the journal; True if there is more, and the disk is not busy with it.
+
+        `any_due`: whether any timetable may have something that is due.
+        """
         state = self._state
         more = False
-        if state.limits.expiry_scan_period > 0 and _is_due(state.expiries.next_due(), state.now):
-            more |= expiry.expire_due(state)
-        if state.limits.expiry_scan_period > 0 and _is_due(state.paged_expiries.next_due(), state.now):
-            more |= expiry.expire_paged(state)
-        more |= state.session_alarms.run(state.now, state.steps, self._ring, lambda: state.disk_is_busy)
+        if any_due:
+            if state.limits.expiry_scan_period > 0 and _is_due(state.expiries.next_due(), state.now):
+                more |= expiry.expire_due(state)
+            if state.limits.expiry_scan_period > 0 and _is_due(state.paged_expiries.next_due(), state.now):
+                more |= expiry.expire_paged(state)
+            more |= state.session_alarms.run(state.now, state.steps, self._ring, lambda: state.disk_is_busy)
         if state.limits.reaper_period > 0 and state.now >= self._next_reap:
             self._next_reap = state.now + state.limits.reaper_period
             if self._reaping is None:
@@ -246,16 +252,30 @@ class Ticks:
 
         What a busy disk holds back goes on once that has announced something, which begins a tick.
         """
+        state, busy = self._state, self._state.disk_is_busy
+        if state.soonest.at <= state.now or busy:
+            state.soonest.at = self._soonest_in_timetables(busy)
+        due = state.soonest.at
+        others = [self._transactions.next_due(), self._watchers.dead_letter_rules.next_due()]
+        if busy:
+            state.soonest.at = 0  # ask them again
+        else:
+            others.append(self._cleaner.next_due())
+            if state.limits.reaper_period > 0:
+                others.append(self._next_reap)
+        for time in others:
+            if time is not None and time < due:
+                due = time
+        return None if due == NEVER else due
+
+    def _soonest_in_timetables(self, busy: bool) -> int:
         state = self._state
         times = [state.schedule.next_due(), state.paged_schedule.next_due(), state.alarms.next_due()]
-        times += [self._transactions.next_due(), self._watchers.dead_letter_rules.next_due()]
-        if not state.disk_is_busy:
-            times += [state.session_alarms.next_due(), self._cleaner.next_due()]
+        if not busy:
+            times.append(state.session_alarms.next_due())
             if state.limits.expiry_scan_period > 0:
                 times += [state.expiries.next_due(), state.paged_expiries.next_due()]
-            if state.limits.reaper_period > 0:
-                times.append(self._next_reap)
-        return min([time for time in times if time is not None], default=None)
+        return min([time for time in times if time is not None], default=NEVER)
 
     def durable(self, ticket: int) -> None:
         """Release everything that waited for the journal to be durable up to `ticket`.  Call within a tick."""

@@ -68,6 +68,8 @@ def dispatch(state: State) -> None:
     tick; those that it does not reach wait in a line of their own, which has the other half.  No queue is looked at
     before its turn.
     """
+    if not (state.dirty or state.unreached or state.dirty_later):
+        return
     steps = state.steps
     steps.ensure(steps.deliveries_min)
     changed, state.dirty = state.dirty, {}
@@ -75,7 +77,8 @@ def dispatch(state: State) -> None:
     waiting, state.dirty_later = state.dirty_later, {}
     left = steps.left
     _serve_few(state, changed, waiting, left - left // 4)
-    _serve_few(state, unreached, waiting, left // 2)
+    if unreached:
+        _serve_few(state, unreached, waiting, left // 2)
     unreached.update(changed)
     while steps.left > 0 and (waiting or unreached or state.dirty):
         if not (waiting or unreached):

@@ -378,7 +378,7 @@ class Transactions:
 
     def next_due(self) -> int | None:
         """When `time_out` must be called next (ms since the epoch), or None."""
-        return min([transaction.deadline for transaction in self._open], default=None)
+        return min([transaction.deadline for transaction in self._open]) if self._open else None
 
     def clock_jumped(self, jump: int) -> None:
         """Shift all deadlines after the wall clock has jumped by `jump` ms."""

@@ -18,15 +18,35 @@ V = TypeVar("V")
 STALE_DUES_MAX: Final = 1024
 
 
+#: Later than any time.
+NEVER: Final = 1 << 62
+
 _NOTHING_BEGUN: Final[tuple[int, deque[Any]]] = (-1, deque(maxlen=0))
 
 
-class Timetable(Generic[K, V]):
-    """Items by due time (milliseconds since the epoch), each under a key that is unique within its millisecond."""
+class Soonest:
+    """A time before which nothing in several timetables is due, so that they are not all asked in each tick.
 
-    __slots__ = ("_begun", "_buckets", "_heap", "_size")
+    An item that is added for an earlier time moves it there.  It is too early once items were removed: whoever finds it
+    reached asks the timetables, and sets `at` to what they say.
+    """
+
+    __slots__ = ("at",)
 
     def __init__(self) -> None:
+        self.at = NEVER
+
+
+class Timetable(Generic[K, V]):
+    """Items by due time (milliseconds since the epoch), each under a key that is unique within its millisecond.
+
+    `soonest` takes notice of the times.
+    """
+
+    __slots__ = ("_begun", "_buckets", "_heap", "_size", "_soonest")
+
+    def __init__(self, soonest: Soonest | None = None) -> None:
+        self._soonest = Soonest() if soonest is None else soonest
         self._buckets: dict[int, dict[K, V]] = {}
         self._heap: list[int] = []
         self._size = 0
@@ -43,6 +63,8 @@ class Timetable(Generic[K, V]):
         if bucket is None:
             bucket = self._buckets[due] = {}
             heappush(self._heap, due)
+            if due < self._soonest.at:
+                self._soonest.at = due
         if key not in bucket:
             self._size += 1
             if due == self._begun[0]:

@@ -191,7 +191,7 @@ class DeadLetterRules(Watcher):
 
     def next_due(self) -> int | None:
         """When the next letter is due (ms since the epoch); None: none is, or the last step is not durable yet."""
-        return None if self._waits_for_disk() else self._due.next_due()
+        return None if not self._due or self._waits_for_disk() else self._due.next_due()
 
     def _waits_for_disk(self) -> bool:
         """Whether the last step is not durable yet; a tick follows when it is."""

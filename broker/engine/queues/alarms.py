@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final
 
-from broker.engine.model.timetable import Timetable
+from broker.engine.model.timetable import Soonest, Timetable
 from broker.engine.queues.steps import Steps
 
 #: What an alarm costs at least.
@@ -28,13 +28,14 @@ class _Alarm:
 
 
 class Alarms:
-    """Calls by due time, one for each key.  Times in ms since the epoch."""
+    """Calls by due time, one for each key.  Times in ms since the epoch.  `soonest`: see `Timetable`."""
 
-    __slots__ = ("_due", "_set", "_times")
+    __slots__ = ("_due", "_set", "_soonest", "_times")
 
-    def __init__(self) -> None:
+    def __init__(self, soonest: Soonest | None = None) -> None:
+        self._soonest = soonest
         self._set: dict[Hashable, _Alarm] = {}
-        self._times: Timetable[Hashable, _Alarm] = Timetable()
+        self._times: Timetable[Hashable, _Alarm] = Timetable(soonest)
         self._due: deque[_Alarm] = deque()  # those of the present run, and what its budget did not allow
 
     def __len__(self) -> int:
@@ -61,7 +62,7 @@ class Alarms:
     def move(self, by_ms: int) -> None:
         """Shift all alarms after the clock has jumped."""
         alarms = list(self._set.values())
-        self._times = Timetable()
+        self._times = Timetable(self._soonest)
         self._due.clear()
         for alarm in alarms:
             alarm.due += by_ms

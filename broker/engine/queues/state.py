@@ -39,7 +39,7 @@ from broker.engine.model.report import Report
 from broker.engine.model.settings import AddressSettings, from_mapping
 from broker.engine.model.settings_match import CACHE_RESULTS_MAX, Fields, SettingsTable
 from broker.engine.model.task import Task
-from broker.engine.model.timetable import Timetable
+from broker.engine.model.timetable import Soonest, Timetable
 from broker.engine.queues.address import Address, AttachedSender, Targets
 from broker.engine.queues.alarms import Alarms
 from broker.engine.queues.bindings import Bindings
@@ -252,12 +252,13 @@ class State:
     unreached: dict[Queue, None] = field(default_factory=dict)
     dirty_later: dict[Queue, None] = field(default_factory=dict)
 
-    # Timers.
-    alarms: Alarms = field(default_factory=Alarms)
+    # Timers, and before when none of them is due.
+    soonest: Soonest = field(default_factory=Soonest)
+    alarms: Alarms = field(init=False)
     #: The wills and the ends of client sessions: thousands may be due at once, and each may write much.
-    session_alarms: Alarms = field(default_factory=Alarms)
-    schedule: Timetable[tuple[int, int], tuple[Queue, Message]] = field(default_factory=Timetable)
-    expiries: Timetable[tuple[int, int], tuple[Queue, Message]] = field(default_factory=Timetable)
+    session_alarms: Alarms = field(init=False)
+    schedule: Timetable[tuple[int, int], tuple[Queue, Message]] = field(init=False)
+    expiries: Timetable[tuple[int, int], tuple[Queue, Message]] = field(init=False)
 
     # Memory and paging.
     usage: Usage
@@ -265,8 +266,8 @@ class State:
     duplicates: Duplicates = field(init=False)
     #: Queues that have a tail, chunks with messages that expire, and chunks of scheduled ones.
     paged: dict[Queue, None] = field(default_factory=dict)
-    paged_expiries: Timetable[int, tuple[Queue, Chunk]] = field(default_factory=Timetable)
-    paged_schedule: Timetable[int, tuple[Queue, Chunk]] = field(default_factory=Timetable)
+    paged_expiries: Timetable[int, tuple[Queue, Chunk]] = field(init=False)
+    paged_schedule: Timetable[int, tuple[Queue, Chunk]] = field(init=False)
 
     #: The full disk keeps messages from leaving, which has been reported.
     full_reported: bool = False
@@ -278,6 +279,10 @@ class State:
 
     def __post_init__(self, cpu: Callable[[int], int]) -> None:
         self.steps = Steps(cpu)
+        self.alarms, self.session_alarms = Alarms(self.soonest), Alarms(self.soonest)
+        self.schedule, self.paged_schedule = Timetable(self.soonest), Timetable(self.soonest)
+        scanned = self.soonest if self.limits.expiry_scan_period > 0 else None
+        self.expiries, self.paged_expiries = Timetable(scanned), Timetable(scanned)
         self.selectors = Selectors(self.limits.selector_terms_max)
         self.ledger = Ledger(self.journal)
         self.stored = MessageReader(self.formats, self.journal.bodies)

@@ -167,7 +167,8 @@ class MqttEndpoint(Port):
 
     def _hear(self) -> list[Packet]:
         packets = self.codec.events()
-        self._traffic.heard(packets)
+        if packets:
+            self._traffic.heard(packets)
         return packets
 
     def work(self, work: LongWork) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.engine.model.timetable import STALE_DUES_MAX, Timetable
+from broker.engine.model.timetable import NEVER, STALE_DUES_MAX, Soonest, Timetable
 
 
 def test_empty() -> None:
@@ -91,3 +91,29 @@ def test_it_does_what_a_sorted_list_does(steps: list[tuple[str, int, int]]) -> N
                 del model[item]
         assert len(table) == len(model)
         assert table.next_due() == min((due for due, _ in model), default=None)
+
+
+def test_several_timetables_share_the_soonest_of_their_times() -> None:
+    soonest = Soonest()
+    one: Timetable[str, str] = Timetable(soonest)
+    other: Timetable[str, str] = Timetable(soonest)
+    assert soonest.at == NEVER
+
+    one.add(700, "a", "A")
+    assert soonest.at == 700
+    other.add(900, "b", "B")
+    assert soonest.at == 700
+    other.add(300, "c", "C")
+    assert soonest.at == 300
+
+
+def test_the_soonest_is_too_early_rather_than_too_late() -> None:
+    soonest = Soonest()
+    table: Timetable[str, str] = Timetable(soonest)
+    table.add(300, "a", "A")
+    table.remove(300, "a")
+    assert soonest.at == 300, "until somebody asks the timetables"
+
+    soonest.at = NEVER
+    table.add(500, "b", "B")
+    assert soonest.at == 500
