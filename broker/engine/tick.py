@@ -104,6 +104,11 @@ class Ticks:
         return self._state.steps.spend(cost)
 
     @property
+    def left(self) -> int:
+        """What is left of the tick's budget, in microseconds; it may be less than nothing."""
+        return self._state.steps.measure()
+
+    @property
     def exhausted(self) -> bool:
         """Whether the tick's budget is used up: what can wait goes on in the next tick."""
         return self._state.steps.measure() <= 0

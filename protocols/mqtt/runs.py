@@ -30,8 +30,8 @@ TOPICS_REMEMBERED_MAX: Final = 8192
 BLOCKS_REMEMBERED_MAX: Final = 1024
 REMEMBERED_BYTES_MAX: Final = 256
 
-#: The most PUBLISH packets of a run: a read may bring 40,000, and each takes a broker some microseconds.
-RUN_MAX: Final = 1_024
+#: The most PUBLISH packets of a run: a read may bring 40,000, and each takes a microsecond to parse.
+RUN_MAX: Final = 2_048
 
 #: The largest length that two bytes can encode.
 _TWO_BYTE_LENGTH_MAX: Final = 16_383

@@ -12,16 +12,19 @@ from broker.config.diverts import DivertSection
 from broker.daemon.wiring import declare
 from broker.engine.model.message import Message
 from broker.security.login import UserGate
+from broker.sessions.mqtt.client_session import _NeverBlocked
+from broker.sessions.mqtt.publish import Publisher
 from broker.sessions.mqtt.receive import Receiver
 from protocols.amqp.message import AMQP_VALUE, DATA
 from protocols.amqp.performatives import Header
 from protocols.amqp.performatives import Properties as AmqpProperties
 from protocols.mqtt.codes import V31, V311, PacketType
 from protocols.mqtt.encode import PublishHead
-from protocols.mqtt.packets import Pingreq, Will
+from protocols.mqtt.packets import Pingreq, Publish, Will
 from protocols.mqtt.properties import (
     CONTENT_TYPE,
     CORRELATION_DATA,
+    NO_PROPERTIES,
     PAYLOAD_FORMAT_INDICATOR,
     REASON_STRING,
     RECEIVE_MAXIMUM,
@@ -585,3 +588,20 @@ def test_over_websocket() -> None:
     assert browser.say(CONNECT[:5], text=False) == []
     [frame] = browser.say(CONNECT[5:], text=False)
     assert frame.data == CONNACK
+
+
+@pytest.mark.parametrize(("budget", "together"), [(10_000, 1_000), (2_000, 500), (1, 256)])
+def test_a_long_run_is_published_as_far_as_the_budget_of_the_tick_goes(budget: int, together: int) -> None:
+    sim = SimWorld()
+    sim.connect("producer")
+    session = sim.broker.accepting.mqtt_sessions.get("producer")
+    assert session is not None
+    syntax, access = sim.broker.accepting.mqtt_sessions.syntax, session.client.access
+    publisher = Publisher(sim.broker.engine, syntax, _NeverBlocked(), access)
+    run = Publish(0x32, NO_PROPERTIES, "t", 1, b"")
+    run.topics, run.payloads, run.packet_ids = ["t"] * 1_000, [b""] * 1_000, [*range(1, 1_001)]
+    steps = sim.broker.engine._state.steps
+    steps.budget = budget
+    steps.refill()
+
+    assert publisher.fitting(run) == together
