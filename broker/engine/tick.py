@@ -201,7 +201,9 @@ class Ticks:
         While much waits for the disk, which others need too, it continues once for each announcement of the disk.
         """
         state = self._state
-        if state.steps and (state.disk_has_announced or not self._disk_is_busy):
+        if not state.steps:
+            return False
+        if state.disk_has_announced or not self._disk_is_busy:
             state.steps.run(self._step)
         return bool(state.steps) and not self._disk_is_busy
 
