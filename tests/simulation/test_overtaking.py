@@ -318,6 +318,7 @@ def test_one_whose_call_wakes_another_waits_for_what_it_has_recorded() -> None:
     first, *_ = work.brief.messages()
     assert work.broker.engine.addresses["full"].blocked
     _begun(work)
+    work.broker.engine._state.steps.ensure(1_000)  # else the sender continues in a later tick
     _say(work.brief, "NACK", {"id": first.headers["ack"], "requeue": "false", "receipt": "r"})
     assert not work.broker.engine.addresses["full"].blocked
     assert not _confirmed_meanwhile(work, work.brief, "r")
