@@ -12,6 +12,7 @@ known of a definition is in plain dicts, of which many are changed at once.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import repeat
 
 from store.record import repeated
 from store.space import Space
@@ -58,9 +59,9 @@ class Definitions:
         self._latest[key] = segment
         self._in.setdefault(segment, set()).add(key)
 
-    def repeat(self, keys: Sequence[int], segment: int) -> list[bytes]:
-        """Return the records that repeat definitions, and note that they are in this segment."""
-        records = [self._records[key] for key in keys]
+    def repeat(self, keys: Sequence[int], segment: int) -> tuple[list[bytes], int]:
+        """Return the records that repeat definitions, and their bytes, and note that they are in this segment."""
+        records = list(map(self._records.__getitem__, keys))
         nbytes = sum(map(len, records))
         before = set(map(self._latest.__getitem__, keys))
         if len(before) == 1:
@@ -69,9 +70,9 @@ class Definitions:
             for key, record in zip(keys, records, strict=True):
                 self._count(self._latest[key], -len(record))
         self._count(segment, nbytes)
-        self._latest.update(dict.fromkeys(keys, segment))
+        self._latest.update(zip(keys, repeat(segment)))
         self._in.setdefault(segment, set()).update(keys)
-        return records
+        return records, nbytes
 
     def undefined(self, key: int, segment: int) -> None:
         """Note that a record in this segment deletes the key: it must stay as long as any segment that defines it."""

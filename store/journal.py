@@ -393,13 +393,13 @@ class Journal:
         self._count += 1
         self._nbytes += len(record)
 
-    def add_all(self, records: Sequence[bytes]) -> None:
-        """Add records to the open entry."""
+    def add_all(self, records: Sequence[bytes], nbytes: int = -1) -> None:
+        """Add records to the open entry; `nbytes`: how many bytes they have, if that is known."""
         if not self._parts:
             self._open_entry()
         self._parts += records
         self._count += len(records)
-        self._nbytes += sum(map(len, records))
+        self._nbytes += nbytes if nbytes >= 0 else sum(map(len, records))
 
     def add_messages(self, facts: bytes, flags: int, messages: Sequence[StoredMessage]) -> None:
         """Add a run of messages to the open entry: `facts` from message_facts, `flags` record.ANYCAST ..."""
@@ -517,7 +517,7 @@ class Journal:
         dead = self.space.take_dead(self.segment)
         if not dead:
             return
-        self.add_all(self._definitions.repeat(self._definitions.lost_with(set(dead)), self.segment))
+        self.add_all(*self._definitions.repeat(self._definitions.lost_with(set(dead)), self.segment))
         self.add(record.trimmed(dead))
         self._seal()
         self._submit(Trim(dead))
@@ -551,14 +551,16 @@ class Journal:
         definitions = self._definitions
         if definitions.mentioned.issuperset(keys) and not definitions.later:
             return
-        missing = [key for key in keys if key not in definitions.mentioned]
+        missing = list(keys)
+        if not definitions.mentioned.isdisjoint(missing):
+            missing = [key for key in missing if key not in definitions.mentioned]
         if self.is_overtaking and definitions.later:
             missing += [key for key in keys if key in definitions.later]
             definitions.later.difference_update(missing)
         elif self.held:
             definitions.later.update(missing)
         if missing:
-            self.add_all(definitions.repeat(missing, self.segment))
+            self.add_all(*definitions.repeat(missing, self.segment))
 
     def undefine(self, key: int, record: bytes) -> None:
         """Add the record that deletes a definition, and forget it."""

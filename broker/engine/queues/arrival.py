@@ -281,7 +281,7 @@ def _fan_out(
 
     `storing`: how many of the queues store it.  Hardly anything is done for each queue here: there may be 100,000.
     """
-    alone, many = list[Queue](), queues
+    alone, many, count = list[Queue](), queues, len(messages)
     if paged or (full and not storing):
         alone = [queue for queue in queues if queue in paged or (full and not storing and queue.messages_max >= 0)]
         others = set(alone)
@@ -296,7 +296,7 @@ def _fan_out(
             alone += some
             continue
         for queue in some:
-            queue.fanned += len(messages)
+            queue.fanned += count
         state.steps.spend(len(some) // ENTERED_FOR_A_MICROSECOND)
     if len(at_once) > 1:
         at_once = _shared(at_once, [fan.queues for fan in islice(reversed(state.fans), SHARED_WITH)])
