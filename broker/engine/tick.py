@@ -292,13 +292,13 @@ class Ticks:
             state.held.begin_call(state.journal)
         while state.waiting and state.waiting[0].ticket <= ticket:
             work = state.waiting.popleft()
-            for queues, messages in work.landing:
+            for queues, messages, page in work.landing:
                 queue = queues[0]
                 if len(queues) == 1 and not (queue.fanned or queue.behind):
                     state.landed.setdefault(queue, deque()).append(messages)
                     continue
                 queue.behind += len(queues) == 1
-                state.fans.append(FanOut(work.number, queues, messages))
+                state.fans.append(FanOut(work.number, queues, messages, page))
             for chunk, rows in work.carried:
                 tail_compaction.settled(chunk, rows)
             for held in work.held:
@@ -350,6 +350,7 @@ class Ticks:
                 break
         if fan.landed == len(fan.queues):
             state.fans.popleft()
+            state.paging -= fan.page is not None
 
     def take_confirmed(self) -> dict[Waiter, int]:
         """Return those to be told now, and forget them."""

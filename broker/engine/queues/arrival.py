@@ -20,7 +20,7 @@ from broker.engine.queues.paging import admit
 from broker.engine.queues.paging.tail import Landing
 from broker.engine.queues.queue import DeliveryState, Matches, Queue
 from broker.engine.queues.removal import remove
-from broker.engine.queues.room import Admission, places_left, queue_has_recovered
+from broker.engine.queues.room import Admission, pageable, places_left, queue_has_recovered
 from broker.engine.queues.state import FanOut, State
 from broker.engine.queues.steps import Steps
 from broker.engine.queues.types.grouped import bucket
@@ -231,7 +231,7 @@ def _place(
     """
     header = messages[0].header
     paged: Collection[Queue] = ()
-    if full or state.paged:
+    if full or state.paged or state.paging:
         paged = admit.choose(state, header, queues, full=full)
     hold(state, queues, messages, nbytes)
     durable = _durable_ids(address, queues) if header.durable else ()
@@ -242,8 +242,11 @@ def _place(
         for queue in queues:
             note_attempts(state, queue, messages, header.attempts)
     if are_many(state, queues):
-        paged = set(paged)
-        queues = _fan_out(state, queues, messages, paged, full=full, storing=len(durable))
+        page: Landing | None = None
+        if paged:
+            paged = set(paged)
+            page = admit.place(state, messages, messages, header_bytes, end) if durable else Landing(messages, 0, 0, ())
+        queues = _fan_out(state, queues, messages, paged, page, full=full, storing=len(durable))
     for queue in queues:
         state.count_added(queue, len(messages))
         if durable and queue.durable:
@@ -275,37 +278,66 @@ def _durable_ids(address: Address, queues: list[Queue]) -> Sequence[int]:
 
 
 def _fan_out(
-    state: State, queues: list[Queue], messages: list[Message], paged: Collection[Queue], *, full: bool, storing: int
+    state: State,
+    queues: list[Queue],
+    messages: list[Message],
+    paged: Collection[Queue],
+    page: Landing | None,
+    *,
+    full: bool,
+    storing: int,
 ) -> list[Queue]:
     """Let a run enter many queues, on which it lands some at a time; returns the others, which it enters at once.
 
-    `storing`: how many of the queues store it.  Hardly anything is done for each queue here: there may be 100,000.
+    `paged`: those on which it waits on disk only, at this `page`; `storing`: how many of the queues store it.  Hardly
+    anything is done for each queue here: there may be 100,000.
     """
-    alone, many, count = list[Queue](), queues, len(messages)
-    if paged or (full and not storing):
-        alone = [queue for queue in queues if queue in paged or (full and not storing and queue.messages_max >= 0)]
-        others = set(alone)
-        many = [queue for queue in queues if queue not in others]
+    alone, many = list[Queue](), queues
+    if full and not storing:
+        alone = [queue for queue in queues if queue.messages_max >= 0]
+        if alone:
+            many = [queue for queue in queues if queue.messages_max < 0]
     later, at_once = many, list[Queue]()
     if storing < len(queues):
-        later = [queue for queue in many if _awaits_others(queue) or (storing and queue.durable)]
+        later = [queue for queue in many if _awaits_others(queue) or (storing and (queue.durable or queue in paged))]
         awaiting = set(later)
         at_once = [queue for queue in many if queue not in awaiting]
-    for some in (later, at_once):
-        if len(some) == 1:
-            alone += some
-            continue
-        for queue in some:
-            queue.fanned += count
-        state.steps.spend(len(some) // ENTERED_FOR_A_MICROSECOND)
-    if len(at_once) > 1:
-        at_once = _shared(at_once, [fan.queues for fan in islice(reversed(state.fans), SHARED_WITH)])
-        state.fans.append(FanOut(state.work.number, at_once, messages))
-    if len(later) > 1:
-        landing = state.work_landing_on(later).landing
-        later = _shared(later, [each for each, _ in islice(reversed(landing), SHARED_WITH)])
-        landing.append((later, messages))
+    for some, waits in ((later, True), (at_once, False)):
+        parts: list[tuple[list[Queue], Landing | None]] = [(some, None)]
+        if page is not None:
+            parts = [
+                ([each for each in some if each in paged], page),
+                ([each for each in some if each not in paged], None),
+            ]
+        for part, where in parts:
+            if len(part) > 1:
+                _begin_fan_out(state, part, messages, where, waits=waits)
+            else:
+                alone += part
     return alone
+
+
+def _begin_fan_out(
+    state: State, queues: list[Queue], messages: list[Message], page: Landing | None, *, waits: bool
+) -> None:
+    """Let a run land on these queues, some at a time; `waits`: once it is durable."""
+    count = len(messages)
+    for queue in queues:
+        queue.fanned += count
+    if page is not None:
+        state.paging += 1
+        for queue in queues:
+            queue.paging += count
+            queue.address.landing_messages += count
+            queue.address.landing_bytes += page.nbytes
+    state.steps.spend(len(queues) // ENTERED_FOR_A_MICROSECOND)
+    if waits:
+        landing = state.work_landing_on(queues).landing
+        queues = _shared(queues, [each for each, _, _ in islice(reversed(landing), SHARED_WITH)])
+        landing.append((queues, messages, page))
+    else:
+        queues = _shared(queues, [fan.queues for fan in islice(reversed(state.fans), SHARED_WITH)])
+        state.fans.append(FanOut(state.work.number, queues, messages, page))
 
 
 def _shared(queues: list[Queue], others: Iterable[list[Queue]]) -> list[Queue]:
@@ -329,16 +361,23 @@ def land_from(state: State, fan: FanOut, queue: Queue) -> None:
         queue.behind -= 1
         queue.landing -= len(messages)
     else:
-        enter_from_many(state, queue, messages)
+        enter_from_many(state, queue, messages, fan.page)
         if queue.messages_max >= 0:
             messages = within_limit(state, queue, messages, behind=queue.landing + queue.fanned)
     if messages:
-        land(state, queue, messages)
+        land(state, queue, messages, page=fan.page)
 
 
-def enter_from_many(state: State, queue: Queue, messages: list[Message]) -> None:
-    """Count messages as having come that were on their way to this and many other queues."""
+def enter_from_many(state: State, queue: Queue, messages: list[Message], page: Landing | None) -> None:
+    """Count messages as having come that were on their way to this and many other queues.
+
+    `page`: where they are to be paged.
+    """
     queue.fanned -= len(messages)
+    if page is not None:
+        queue.paging -= len(messages)
+        queue.address.landing_messages -= len(messages)
+        queue.address.landing_bytes -= page.nbytes
     state.count_added(queue, len(messages))
     if queue.durable and messages[0].segment:
         queue.stored += len(messages)
@@ -433,7 +472,7 @@ def follow(state: State, queue: Queue, messages: list[Message], *, paged: bool =
 def _await_disk(state: State, queue: Queue, messages: list[Message]) -> None:
     queue.landing += len(messages)
     queues = [queue]
-    state.work_landing_on(queues).landing.append((queues, messages))
+    state.work_landing_on(queues).landing.append((queues, messages, None))
 
 
 def _is_recorded(queue: Queue) -> bool:
@@ -442,14 +481,20 @@ def _is_recorded(queue: Queue) -> bool:
     return len(consumers) == 1 and consumers[0].sink.journals_deliveries(consumers[0])
 
 
-def land(state: State, queue: Queue, messages: list[Message], *, paged: bool = False) -> None:
+def land(
+    state: State, queue: Queue, messages: list[Message], *, paged: bool = False, page: Landing | None = None
+) -> None:
     """Make messages ready, or scheduled if their time has not come.
 
-    `paged`: they belong in the queue's tail, though the journal does not have them.
+    `paged`: they belong in the queue's tail, though the journal does not have them; `page`: they belong there, at this
+    place of them and perhaps more, if the queue can still page.
     """
     header = messages[0].header
     landing: Landing | None = None
-    if queue.tail is not None and queue.tail.landing and queue.tail.landing[0].messages is messages:
+    if page is not None:
+        if pageable(queue):
+            landing, paged = page.first(messages), True
+    elif queue.tail is not None and queue.tail.landing and queue.tail.landing[0].messages is messages:
         landing = queue.tail.arrived()
         paged = True
     if paged and not (header.scheduled > state.now and isinstance(messages[0].body, LargeBody)):

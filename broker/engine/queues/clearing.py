@@ -114,9 +114,9 @@ def detach_all(state: State, queue: Queue) -> tuple[list[Consumer], list[Message
     """
     queue.check_public()
     messages = state.landing_on(queue)
-    for queues, run in state.on_their_way() if queue.fanned else ():
+    for queues, run, page in state.on_their_way() if queue.fanned else ():
         if queue in queues:
-            arrival.enter_from_many(state, queue, run)
+            arrival.enter_from_many(state, queue, run, page)
     queue.landing = 0
     if queue.tail is not None:
         queue.tail.expect_nothing()

@@ -179,6 +179,7 @@ class Queue:
     backlog: Backlog = field(default_factory=Backlog)
     landing: int = 0  # how many; the messages are in the work of their tick (`State.landing_on`)
     fanned: int = 0  # how many are on their way to this and many other queues
+    paging: int = 0  # how many of these will be paged: what comes later has to go behind them
     behind: int = 0  # how many runs have to land behind such ones
     scheduled: dict[int, tuple[int, Message]] = field(default_factory=dict)  # id -> (due, message)
     scheduled_ids: list[int] | None = None  # of `scheduled`, in order, and of some that have left; None: not needed yet

@@ -48,7 +48,7 @@ from broker.engine.queues.diverts import Diverts
 from broker.engine.queues.duplicates import Duplicates
 from broker.engine.queues.held_entry import HeldEntry
 from broker.engine.queues.ledger import Ledger
-from broker.engine.queues.paging.tail import Chunk
+from broker.engine.queues.paging.tail import Chunk, Landing
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.queue_quotas import QueueQuotas
 from broker.engine.queues.room import Room, Usage
@@ -87,6 +87,10 @@ class Waiter(Protocol):
 Held = tuple[Consumer, list[Message], bool]
 
 
+#: A run that lands on some queues, and its place in the journal if it is for many of them and is to be paged there.
+OnTheWay = tuple[list[Queue], list[Message], Landing | None]
+
+
 @dataclass(slots=True, eq=False)
 class Work:
     """The work of a tick that waits for its journal entries to become durable.
@@ -96,7 +100,7 @@ class Work:
 
     number: int
     ticket: int = 0
-    landing: list[tuple[list[Queue], list[Message]]] = field(default_factory=list)
+    landing: list[OnTheWay] = field(default_factory=list)
     carried: list[tuple[Chunk, list[int]]] = field(default_factory=list)
     held: list[Held] = field(default_factory=list)
     waiters: dict[Waiter, None] = field(default_factory=dict)
@@ -111,13 +115,15 @@ class Work:
 class FanOut:
     """A run of messages, durable if it must be, that lands on many queues, in their order: on some in each tick.
 
-    `number`: the tick in which it came; `landed`: on how many queues it is.  What comes to one of the others later is
-    another one, behind it: on a single queue, as a run that is for many has at least two (`Queue.behind`).
+    `number`: the tick in which it came; `page`: its place if it is to be paged; `landed`: on how many queues it is.
+    What comes to one of the others later is another one, behind it: on a single queue, as a run that is for many has at
+    least two (`Queue.behind`).
     """
 
     number: int
     queues: list[Queue]
     messages: list[Message]
+    page: Landing | None
     landed: int = 0
 
     def has_still(self, queue: Queue) -> bool:
@@ -238,6 +244,7 @@ class State:
     #: and in their order those for many.
     landed: OrderedDict[Queue, deque[list[Message]]] = field(default_factory=OrderedDict)
     fans: deque[FanOut] = field(default_factory=deque)
+    paging: int = 0  # how many runs for many queues are on their way that will be paged
     #: Messages settled as consumed but not yet removed.
     acknowledged: dict[Consumer, list[Message]] = field(default_factory=dict)
     unfinished: Unfinished = field(default_factory=Unfinished)
@@ -427,24 +434,24 @@ class State:
         if queue.fanned or queue.behind:
             found += [m for fan in self.fans if fan.number <= tick and fan.has_still(queue) for m in fan.messages]
         works = [work for work in self._works() if work.number <= tick]
-        return found + [m for work in works for queues, run in work.landing if queue in queues for m in run]
+        return found + [m for work in works for queues, run, _ in work.landing if queue in queues for m in run]
 
     def _works(self) -> list[Work]:
         """The work of all ticks that is not durable, as it will land."""
         return [*self.waiting, *((self.work,) if self.overtaking is None else (self.overtaking, self.work))]
 
-    def on_their_way(self) -> Iterator[tuple[Iterable[Queue], list[Message]]]:
-        """The runs that have not landed on many queues, and these: there is none as a rule."""
+    def on_their_way(self) -> Iterator[tuple[Iterable[Queue], list[Message], Landing | None]]:
+        """The runs that have not landed on many queues, these, and where they are to be paged: as a rule none."""
         for fan in self.fans:
             if len(fan.queues) > 1:
-                yield islice(fan.queues, fan.landed, None), fan.messages
+                yield islice(fan.queues, fan.landed, None), fan.messages, fan.page
         for work in self._works():
-            yield from [(queues, run) for queues, run in work.landing if len(queues) > 1]
+            yield from [each for each in work.landing if len(each[0]) > 1]
 
     def stored_on_their_way(self) -> dict[Queue, int]:
         """How many of them are in the journal, by queue, beyond `Queue.stored`."""
         found: dict[Queue, int] = {}
-        for queues, run in self.on_their_way():
+        for queues, run, _ in self.on_their_way():
             if run[0].segment:
                 for queue in queues:
                     if queue.durable:

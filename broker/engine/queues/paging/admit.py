@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+from broker.engine.model.attributes import PLAIN
 from broker.engine.model.message import Message, MessageHeader, PagedMessage
 from broker.engine.queues.paging.rows import watch, watch_schedule
 from broker.engine.queues.paging.tail import Landing, Tail
@@ -31,12 +32,18 @@ def choose(state: State, header: MessageHeader, queues: list[Queue], *, full: bo
     before them do.
     """
     scheduled = header.scheduled > state.now  # then nothing has to go behind what is in the tail
+    if full and header.durable:
+        return [each for each in queues if (each.attributes is PLAIN and not each.internal_owner) or pageable(each)]
     return [
-        queue
-        for queue in queues
-        if (queue.tail is not None and queue.tail.active and not scheduled and pageable(queue))
-        or (full and pageable(queue) and (header.durable or queue.messages_max < 0))
+        each
+        for each in queues
+        if ((full and each.messages_max < 0) or (not scheduled and _is_active(each))) and pageable(each)
     ]
+
+
+def _is_active(queue: Queue) -> bool:
+    """Whether messages are in the tail, or on their way: others have to go behind them."""
+    return queue.paging > 0 or (queue.tail is not None and queue.tail.active)
 
 
 def tail_of(state: State, queue: Queue) -> Tail:
@@ -51,13 +58,17 @@ def expect(
     state: State, queue: Queue, admitted: list[Message], run: list[Message], header_bytes: int, end: int
 ) -> None:
     """Note that the first messages of a run enter the tail once durable; `end` is the run's end in the journal."""
+    tail_of(state, queue).expect(place(state, admitted, run, header_bytes, end))
+
+
+def place(state: State, admitted: list[Message], run: list[Message], header_bytes: int, end: int) -> Landing:
+    """The place of the first messages of a run in the journal, where its end is `end`."""
     fixed = record.MESSAGE_FIXED.size + header_bytes
     sizes = [fixed + len(message.head) + len(message.body) for message in run]
-    tail = tail_of(state, queue)
     landing = Landing(admitted, run[0].segment, end - sum(sizes), sizes[: len(admitted)])
-    tail.expect(landing)
     if state.held is not None and not state.journal.is_overtaking:
         state.held.paged.append(landing)
+    return landing
 
 
 def expect_scratch(state: State, queue: Queue, messages: list[Message]) -> None:

@@ -180,6 +180,12 @@ class Landing:
     def __post_init__(self) -> None:
         self.nbytes = sum(self.sizes) if self.sizes else size_of(self.messages)
 
+    def first(self, messages: list[Message]) -> Landing:
+        """The same for these messages, its first ones."""
+        if len(messages) == len(self.messages):
+            return self
+        return Landing(messages, self.segment, self.offset, self.sizes[: len(messages)])
+
 
 class Tail:
     """The tail of one queue.  `messages` counts the ready ones, including `damaged` chunks, `scheduled` the others.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -78,7 +79,7 @@ def test_messages_to_the_same_queues_share_a_list_of_them(durable: bool) -> None
     for number in range(9):
         publish(bench, b"%d" % number, durable=durable)
     state = bench.engine._state
-    lists = [fan.queues for fan in state.fans] + [each for each, _ in state.work.landing]
+    lists = [fan.queues for fan in state.fans] + [each for each, _, _ in state.work.landing]
     assert len(lists) == 9
     assert len({id(each) for each in lists}) <= 2
     settle(bench)
@@ -208,6 +209,44 @@ def test_a_subscription_that_is_not_durable_stores_none_of_it() -> None:
     assert [again.bodies(name) for name in ("d0", "d1", "d2")] == [[b"1"]] * 3
 
 
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_full_address_pages_on_a_few_queues_in_a_tick_and_behind_it_what_comes_later(durable: bool) -> None:
+    bench = bench_of({"match": "t", "max-size-messages": 1})
+    publish(bench, b"1")
+    settle(bench)
+    publish(bench, b"2", durable=durable)
+    assert bench.engine.addresses["t"].landing_messages == COUNT
+    bench.engine.addresses["t"].settings = replace(bench.engine.addresses["t"].settings, max_size_messages=100)
+    publish(bench, b"3")
+    publish(bench, b"4", "t::s11", durable=durable)
+    ticks = 0
+    while any([queue.landing or queue.fanned for queue in queues(bench)]):
+        before = [queue.paged for queue in queues(bench)]
+        turn(bench)
+        assert sum([queue.paged > was for queue, was in zip(queues(bench), before, strict=True)]) <= 8, "two ticks"
+        ticks += 1
+    assert ticks > 2
+    assert [queue.paged for queue in queues(bench)] == [2] * (COUNT - 1) + [3]
+    assert [queue.ready for queue in queues(bench)] == [1] * COUNT
+    settle(bench)
+    assert [bench.take(f"t::{name}", MULTICAST).take() for name in ("s1", "s11")] == [
+        [b"1", b"2", b"3"],
+        [b"1", b"2", b"3", b"4"],
+    ]
+    bench.check()
+
+
+def test_a_queue_that_can_no_longer_page_takes_what_was_to_be_paged_into_memory() -> None:
+    bench = bench_of({"match": "t", "max-size-messages": 0})
+    publish(bench, b"1")
+    publish(bench, b"2", durable=False)
+    bench.change("s11", non_destructive=True)
+    settle(bench)
+    assert [(queue.ready, queue.paged) for queue in queues(bench)] == [(0, 2)] * (COUNT - 1) + [(2, 0)]
+    assert bench.bodies("s11") == [b"1", b"2"]
+    bench.check()
+
+
 def test_beside_a_long_commit() -> None:
     bench = bench_of()
     tx = bench.begin()
@@ -231,10 +270,14 @@ def test_beside_a_long_commit() -> None:
     assert sorted(again.bodies("s3")) == sorted([*mine, b"other", b"another"])
 
 
-@pytest.mark.parametrize("seed", range(8))
+#: What the address of the random test has: nothing, or limits beyond which it pages some, most or all.
+LIMITS: list[dict[str, object]] = [{}, {"max-size-bytes": 20_000}, {"max-size-messages": 3}, {"max-size-messages": 0}]
+
+
+@pytest.mark.parametrize("seed", range(16))
 def test_random_sends_deletions_and_crashes(seed: int) -> None:
     random = Random(seed)
-    bench = bench_of(*({"match": "t", "max-size-bytes": 20_000},) * (seed % 2))
+    bench = bench_of({"match": "t", **LIMITS[seed % len(LIMITS)]})
     takers: dict[str, Taker] = {}
     sent: dict[str, list[bytes]] = {name: [] for name in NAMES}
     got: dict[str, list[bytes]] = {name: [] for name in NAMES}
@@ -268,6 +311,9 @@ def test_random_sends_deletions_and_crashes(seed: int) -> None:
                     sent[name].append(b"%d" % n)
     settle(bench)
     bench.check()
+    address, state = bench.engine.addresses["t"], bench.engine._state
+    assert (address.landing_messages, address.landing_bytes, state.paging) == (0, 0, 0)
+    assert not any([queue.paging or queue.fanned or queue.landing for queue in address.queues])
     for name, bodies in sent.items():
         taken = [body_of(each) for each in takers[name].taken] if name in takers else []
         assert [*got[name], *taken, *(b for b in bench.bodies(name) if b not in taken)] == bodies, (
