@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := run
 .DELETE_ON_ERROR:
-.PHONY: run test suite test-compiled check explore demo cluster storm torture fuzz strangers mutants interop link-tests link-storm failover-storm browser-tests coverage bench bench-check reference docs pyfiles wheel wheels clean
+.PHONY: run test suite test-compiled check explore demo cluster storm torture fuzz strangers mutants interop link-tests link-storm failover-storm steps-storm browser-tests coverage bench bench-check reference docs pyfiles wheel wheels clean
 
 run: $(RUNNING)
 	$(BIN)/bartleby run --config etc/broker.toml --data ./var
@@ -70,6 +70,11 @@ ROUNDS ?= 100
 failover-storm: $(TESTING)
 	$(BIN)/python -m tests.failover_storm --rounds $(ROUNDS)
 	$(BIN)/python -m tests.append_storm
+
+# Power losses within long commits and wide fan-outs, in random stories of clients of all protocols, on a simulated disk.
+SEEDS ?= 10000
+steps-storm: $(TESTING)
+	$(BIN)/python -m tests.steps_storm --seeds $(SEEDS)
 
 # Power losses at every disk operation of random workloads, on a simulated disk; takes long.
 torture: $(TESTING)

@@ -34,6 +34,11 @@ _LANDING_COST: Final = 5
 _LANDED_FOR_A_MICROSECOND: Final = 16
 
 
+def _interlaced(run: list[Message], following: list[Message]) -> bool:
+    """Whether some of the following run came before the last of this one: a filter has divided what came together."""
+    return following[0].id < run[-1].id
+
+
 class Ticks:
     """Begins and ends the ticks of one engine."""
 
@@ -322,13 +327,15 @@ class Ticks:
 
     def _land_some(self, queue: Queue, runs: deque[list[Message]]) -> None:
         """Let runs land on a queue."""
-        state = self._state
-        for _ in range(min(len(runs), _LANDING_TOGETHER)):
+        state, landed = self._state, 0
+        while runs:
             messages = runs.popleft()
+            landed += 1
             if not queue.deleted:
                 queue.landing -= len(messages)
                 arrival.land(state, queue, messages)
-            if not state.steps.spend(_LANDING_COST + len(messages) // _LANDED_FOR_A_MICROSECOND):
+            left = state.steps.spend(_LANDING_COST + len(messages) // _LANDED_FOR_A_MICROSECOND)
+            if (not left or landed >= _LANDING_TOGETHER) and not (runs and _interlaced(messages, runs[0])):
                 break
         if runs and not queue.deleted:
             state.landed[queue] = runs  # behind the others

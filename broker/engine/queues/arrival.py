@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Collection, Iterable, Sequence
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import Final
 
 from broker.engine.model.errors import DiskFull, NoQueue, QueueDisabled
@@ -34,13 +35,16 @@ MANY_QUEUES: Final = 256
 #: With how many of those that came before it a run looks for one that enters the same queues.
 SHARED_WITH: Final = 4
 
+#: Queues, and the messages that all of them accept, in order of arrival.
+Group = tuple[list[Queue], list[Message]]
+
 #: How long a message that could not be moved (full disk) waits before the next attempt.
 MOVE_RETRY_MS: Final = 5_000
 
 
 def route(
     steps: Steps, messages: list[Message], anycast: list[Queue], multicast: list[Queue], address: Address
-) -> list[tuple[list[Queue], list[Message]]]:
+) -> list[Group]:
     """Which queues get which messages (as in ActiveMQ Artemis).  Messages that no queue accepts are in no group.
 
     Spends what the filters cost.
@@ -137,7 +141,7 @@ def publish(
     for message in messages:
         message.id = next_id
         next_id += 1
-    for queues, run in groups:
+    for queues, run in groups if len(groups) < 2 else _in_order(state, groups):
         _place(state, address, queues, run, nbytes if run is messages else -1, full=full)
     if routed < len(messages):
         if header.durable or unrouted is not None:
@@ -154,7 +158,16 @@ def publish(
     return routed
 
 
-def _left(messages: list[Message], groups: list[tuple[list[Queue], list[Message]]]) -> list[Message]:
+def _in_order(state: State, groups: list[Group]) -> list[Group]:
+    """The same groups; divided into runs in order of arrival if any lands on many queues: runs may land ticks apart."""
+    if not any([are_many(state, queues) for queues, _ in groups]):
+        return groups
+    arrived = sorted([(message.id, at, message) for at, (_, run) in enumerate(groups) for message in run])
+    runs = groupby(arrived, itemgetter(1))
+    return [(groups[at][0], [message for *_, message in together]) for at, together in runs]
+
+
+def _left(messages: list[Message], groups: list[Group]) -> list[Message]:
     """The messages that are in no group."""
     taken = {message for _, run in groups for message in run}
     return [message for message in messages if message not in taken]

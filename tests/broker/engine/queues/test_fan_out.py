@@ -9,6 +9,7 @@ import pytest
 
 from broker.engine import NewQueue
 from broker.engine.delivery.redelivery import CLOSED
+from broker.engine.filter import compile_filter
 from broker.engine.model.message import RoutingType
 from broker.engine.queues import arrival
 from broker.engine.queues.bindings import WIDE
@@ -17,6 +18,8 @@ from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench, Taker
 from tests.simulation.world import check_counters
 from tests.support.bodies import body_of
+from tests.support.sim_broker import SimBroker
+from tests.support.stomp_client import frame
 
 MULTICAST = RoutingType.MULTICAST
 COUNT = 12
@@ -344,3 +347,26 @@ def test_sends_to_very_many_queues_are_published_few_at_a_time() -> None:
     assert (producers.match_cost("t"), producers.filtering) == ((WIDE + 1) // 5, True)
     bench.run()
     assert (bench.bodies("s0"), bench.bodies("more")) == ([b"1", b"2"], [b"2"])
+
+
+@pytest.mark.parametrize("together", [1, 100])
+@pytest.mark.parametrize("persistent", ["true", "false"])
+def test_messages_that_a_filter_divides_come_in_the_order_in_which_they_were_sent(
+    together: int, persistent: str
+) -> None:
+    """Those that all queues accept may land ticks before the others that came between them."""
+    broker = SimBroker()
+    operators = broker.enter().operators
+    for name in [*NAMES, "red"]:
+        filter = compile_filter("colour = 'red'") if name == "red" else None
+        operators.make_queue(NewQueue(name, address="t", routing_type=MULTICAST, filter=filter, make_address=True))
+    broker.run()
+    readers = [broker.subscriber(f"/topic/t::{name}", ack="auto") for name in NAMES]
+    steps = broker.engine._state.steps
+    steps.budget = steps.budget_min = steps.deliveries_min = 34
+    steps.together_max = together
+    headers = {"destination": "/topic/t", "persistent": persistent}
+    colours = ["red", "blue", "red", "red", "blue", "red"]
+    sends = [frame("SEND", {**headers, "colour": colour}, b"%d" % n) for n, colour in enumerate(colours)]
+    broker.connect().raw(b"".join(sends))
+    assert [reader.bodies() for reader in readers] == [[b"0", b"1", b"2", b"3", b"4", b"5"]] * COUNT
