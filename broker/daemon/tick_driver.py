@@ -133,11 +133,11 @@ class TickDriver:
             self._congested = congested
             self.set_congested(congested)
 
-    def rest(self) -> None:
-        """Return memory to the system once a burst is over."""
+    def rest(self, ended: int) -> None:
+        """Return memory to the system once a burst is over; `ended`: connections since the start."""
         engine = self._broker.engine
-        usage = engine.usage
-        self._memory.rest(usage.bytes, usage.messages, clock.monotonic_ms(), queues=len(engine.queues))
+        usage, now = engine.usage, clock.monotonic_ms()
+        self._memory.rest(usage.bytes, usage.messages, now, queues=len(engine.queues), ended=ended)
 
     def lives(self) -> bool:
         """Whether a tick has ended since the last call, which began one."""

@@ -435,6 +435,7 @@ class HttpServer:
         self._open_metrics = open_metrics
         self._allowed_hosts = allowed_hosts
         self.refused = 0
+        self.ended = 0  # connections
         self._places = _Places(connections_max, reserved_max, self._on_refused)
         bounds = {
             "foreign": staticmethod(self._on_foreign),
@@ -566,6 +567,7 @@ class HttpServer:
         self._report("connection.refused", acceptor=self._name, remote=slot.remote, allowed=self._places.allowed.limit)
 
     def _left(self, peer: Peer) -> None:
+        self.ended += 1
         self._one_closed.set()
         if self._standby is None:  # no client logs in to a standby
             self._broker.gate.left(peer)
