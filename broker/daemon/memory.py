@@ -106,7 +106,7 @@ class FreeMemory:
             self._highest = used
             self._trim()
 
-    def rest(self, used: int, messages: int, now: int, *, queues: int = 0, ended: int = 0) -> None:
+    def trim_after_burst(self, used: int, messages: int, now: int, *, queues: int = 0, ended: int = 0) -> None:
         """Return the rest of a burst's memory, and collect old cycles.
 
         Call it now and then, with the bytes and the number of messages in memory, the number of queues, and how many

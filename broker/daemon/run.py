@@ -253,7 +253,7 @@ class Daemon:
             return
         self._managed.reasons.clear()
         self._announcer.ready(listening)
-        self._notifier.beat(lambda: self._driver.drives, self._driver.lives)
+        self._notifier.beat(lambda: self._driver.drives, self._driver.is_alive)
         self._reloading = Reloading(self._config, self._reload, self._broker, server, self._log, self._notifier)
         self._signals.reload_with(self._reloading)
 
@@ -276,7 +276,7 @@ class Daemon:
         while True:
             await server.check()
             self._log.tell_suppressed()
-            self._driver.rest(server.acceptors.ended)
+            self._driver.trim_memory(server.acceptors.ended)
 
     def _check_lease(self, replication: Replication) -> None:
         """Step down in time; stop producers while the database does not answer."""
@@ -287,7 +287,7 @@ class Daemon:
             return
         self._driver.stall(replication.stalled)
         asyncio.get_running_loop().call_later(
-            LEASE_CHECK_SECONDS, self._driver.must, partial(self._check_lease, replication)
+            LEASE_CHECK_SECONDS, self._driver.run_or_exit, partial(self._check_lease, replication)
         )
 
     # -- its end ---------------------------------------------------------------------------------------------------

@@ -54,13 +54,13 @@ class TickDriver:
         self._stalled = False  # the database does not answer
         self._full = False  # the disk has no room for messages, which has been logged
         self._stopping = False
-        self._beaten = 0  # how many ticks had ended at the last call of `lives`
+        self._beaten = 0  # how many ticks had ended at the last call of `is_alive`
 
     def drive(self, broker: Broker) -> None:
         """Drive this broker from now on."""
         self.drives = True
         self._broker = broker
-        self._timer = Timer(self._loop, broker.engine.ticks.next_due, broker.tick.enter, self.must)
+        self._timer = Timer(self._loop, broker.engine.ticks.next_due, broker.tick.enter, self.run_or_exit)
 
     def make_writer(self, log: Log) -> WriterThread:
         """Return a writer whose thread reports through the event loop: only that may call the engine."""
@@ -75,9 +75,9 @@ class TickDriver:
 
     def wake(self) -> None:
         """End the tick in the next iteration of the event loop."""
-        self._loop.call_soon(self.must, self._end_tick)
+        self._loop.call_soon(self.run_or_exit, self._end_tick)
 
-    def must(self, call: Callable[[], None]) -> None:
+    def run_or_exit(self, call: Callable[[], None]) -> None:
         """Make a call whose failure ends the process: no connection is at fault, and the broker depends on it."""
         try:
             call()
@@ -133,13 +133,13 @@ class TickDriver:
             self._congested = congested
             self.set_congested(congested)
 
-    def rest(self, ended: int) -> None:
+    def trim_memory(self, ended: int) -> None:
         """Return memory to the system once a burst is over; `ended`: connections since the start."""
         engine = self._broker.engine
         usage, now = engine.usage, clock.monotonic_ms()
-        self._memory.rest(usage.bytes, usage.messages, now, queues=len(engine.queues), ended=ended)
+        self._memory.trim_after_burst(usage.bytes, usage.messages, now, queues=len(engine.queues), ended=ended)
 
-    def lives(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether a tick has ended since the last call, which began one."""
         tick = self._broker.tick
         since, self._beaten = self._beaten, tick.ended

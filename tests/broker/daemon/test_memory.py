@@ -42,20 +42,20 @@ def test_the_rest_of_a_burst_is_given_back_once_it_is_calm() -> None:
     done: list[str] = []
     memory = FreeMemory(lambda: done.append("trim"), lambda: done.append("collect"))
     memory.look(BURST_BYTES)
-    memory.rest(BURST_BYTES, 9, 0)
-    memory.rest(1, 9, 2 * CALM_MS)
+    memory.trim_after_burst(BURST_BYTES, 9, 0)
+    memory.trim_after_burst(1, 9, 2 * CALM_MS)
     memory.look(0)
     for now in (0, CALM_MS - 1):
-        memory.rest(0, 9, now)
+        memory.trim_after_burst(0, 9, now)
     assert done == []
-    memory.rest(1, 9, CALM_MS)  # the burst is not over
+    memory.trim_after_burst(1, 9, CALM_MS)  # the burst is not over
     for now in (CALM_MS, 2 * CALM_MS - 1):
-        memory.rest(0, 9, now)
+        memory.trim_after_burst(0, 9, now)
     assert done == []
-    memory.rest(0, 9, 2 * CALM_MS)
+    memory.trim_after_burst(0, 9, 2 * CALM_MS)
     assert done == ["collect", "trim"]
-    memory.rest(0, 9, 4 * CALM_MS)
-    memory.rest(0, 9, 6 * CALM_MS)
+    memory.trim_after_burst(0, 9, 4 * CALM_MS)
+    memory.trim_after_burst(0, 9, 6 * CALM_MS)
     assert done == ["collect", "trim"], "once for each burst"
 
 
@@ -64,7 +64,7 @@ def test_with_many_messages_in_memory_no_spare_objects_are_looked_for() -> None:
     memory = FreeMemory(lambda: done.append("trim"), lambda: done.append("collect"))
     memory.look(2 * BURST_BYTES)
     for now in (0, CALM_MS):
-        memory.rest(BURST_BYTES, LOOKED_AT_MAX + 1, now)
+        memory.trim_after_burst(BURST_BYTES, LOOKED_AT_MAX + 1, now)
     assert done == ["trim"]
 
 
@@ -74,9 +74,9 @@ def test_many_queues_are_not_visited_either() -> None:
     memory.look(2 * BURST_BYTES)
     most = LOOKED_AT_MAX // QUEUE_AS_MESSAGES
     for now in (0, CALM_MS):
-        memory.rest(0, 0, now, queues=most + 1)
+        memory.trim_after_burst(0, 0, now, queues=most + 1)
     assert done == ["trim"]
-    memory.rest(0, 0, CALM_MS, queues=most)
+    memory.trim_after_burst(0, 0, CALM_MS, queues=most)
     assert done == ["trim", "collect"]
 
 
@@ -109,9 +109,9 @@ def test_everything_is_visited_now_and_then_while_few_messages_are_in_memory() -
     seconds = 0
     memory = FreeMemory(lambda: None, lambda: collected.append(seconds), lambda: (0, 0, seconds))
     for seconds in range(FULL_AFTER + 1):
-        memory.rest(0, LOOKED_AT_MAX, seconds)
+        memory.trim_after_burst(0, LOOKED_AT_MAX, seconds)
     assert collected == [FULL_AFTER]
-    memory.rest(0, LOOKED_AT_MAX + 1, seconds)
+    memory.trim_after_burst(0, LOOKED_AT_MAX + 1, seconds)
     assert collected == [FULL_AFTER]
 
 
@@ -122,10 +122,10 @@ def test_everything_is_visited_once_very_many_connections_have_ended() -> None:
     memory = FreeMemory(lambda: None, lambda: collected.append(ended), lambda: (0, 0, 0))
     least = -(-LEFT_BYTES_MAX // ENDED_BYTES)
     for ended in (least - 1, least, 2 * least - 1, 2 * least):
-        memory.rest(0, 10 * LOOKED_AT_MAX, 0, ended=ended)
+        memory.trim_after_burst(0, 10 * LOOKED_AT_MAX, 0, ended=ended)
     assert collected == [least, 2 * least]
     ended += least
-    memory.rest(2 * LEFT_PART * LEFT_BYTES_MAX, 10 * LOOKED_AT_MAX, 0, ended=ended)
+    memory.trim_after_burst(2 * LEFT_PART * LEFT_BYTES_MAX, 10 * LOOKED_AT_MAX, 0, ended=ended)
     assert len(collected) == 2, "it is less than a part of what the messages take"
 
 

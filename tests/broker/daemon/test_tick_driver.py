@@ -97,10 +97,10 @@ def test_it_says_whether_ticks_end(tmp_path: Path) -> None:
     async def main() -> None:
         life = Life(tmp_path)
         await life.driver.drain()
-        assert life.driver.lives()
-        assert not life.driver.lives(), "none has ended since"
+        assert life.driver.is_alive()
+        assert not life.driver.is_alive(), "none has ended since"
         await asyncio.sleep(0)
-        assert life.driver.lives()
+        assert life.driver.is_alive()
         await life.end()
 
     asyncio.run(main())
