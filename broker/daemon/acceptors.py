@@ -159,6 +159,7 @@ class Acceptors:
         await asyncio.gather(*(server.stop(http_seconds) for server in self._http.values()))
         for listener in self._listeners.values():
             listener.abort()
+        self.logins.strangers.close()
         self._listening.clear()
 
 

@@ -124,6 +124,7 @@ class Connection(asyncio.Protocol):
         "_ended",
         "_first",
         "_flushing",
+        "_number",
         "_origin",
         "_overfull",
         "_paused",
@@ -133,6 +134,7 @@ class Connection(asyncio.Protocol):
         "_started_at",
         "_tick",
         "_transport",
+        "_turn_awaited",
         "_unsent",
         "_waiting",
         "gone",
@@ -149,6 +151,8 @@ class Connection(asyncio.Protocol):
         self._sated = False  # has had its share of this tick
         self._flushing = False
         self._unsent = False
+        self._number = -1  # of its socket, if that is watched until the peer has logged in
+        self._turn_awaited = False  # it is not read before it has its turn
         self._waiting = 0  # calls that wait for their turn, as the peer had not logged in
         self._closing_since = 0
         self._discarded = 0
@@ -234,6 +238,37 @@ class Connection(asyncio.Protocol):
             self._receive(data)
         else:
             self._in_turn(partial(self._receive, data), len(data))
+            self._await_turn()
+
+    def watch(self) -> None:
+        """Until its peer has logged in, let it be read when it has its turn among all such (`strangers`)."""
+        if self.session is not None and not (self.session.established or self.peer.secure):
+            self._number = self.fileno
+            self._await_turn()
+
+    def _await_turn(self) -> None:
+        """If the peer has not logged in yet, read nothing more until the next turn."""
+        number, session, logins = self._number, self.session, self._origin.logins
+        if number < 0 or session is None or logins is None:
+            return
+        if session.established or self._closing_since:
+            self._have_read_all()
+        elif not self._waiting and not self._turn_awaited:
+            self._turn_awaited = logins.strangers.watch(number, self)
+            self._apply_reading()
+
+    def read_next(self) -> None:
+        """It has its turn: read what has come (see Stranger)."""
+        self._turn_awaited = False
+        if self.session is not None and self.session.established:
+            self._have_read_all()
+        self._apply_reading()
+
+    def _have_read_all(self) -> None:
+        """Be read as ever: it has logged in, or ends."""
+        number, self._number, self._turn_awaited = self._number, -1, False
+        if number >= 0 and self._origin.logins is not None:
+            self._origin.logins.strangers.forget(number)
 
     def _in_turn(self, call: Callable[[], None], held: int = 0) -> None:
         """Make a call that a peer has caused which has not logged in, maybe later; `held`: the bytes in it."""
@@ -252,6 +287,7 @@ class Connection(asyncio.Protocol):
         self._waiting -= 1
         call()
         if not self._waiting and not self._closing_since:
+            self._await_turn()
             self._apply_reading()
 
     def _receive(self, data: bytes) -> None:
@@ -286,6 +322,8 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed: end the session.  Thousands may be closed before anything else happens."""
         self._transport = None
+        if self._number >= 0:
+            self._have_read_all()
         self._origin.forget(self)
         if self._waiting:
             self._in_turn(self._end_session)
@@ -372,7 +410,7 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        if self._paused or self._overfull or self._waiting or self._origin.congested:
+        if self._paused or self._overfull or self._waiting or self._turn_awaited or self._origin.congested:
             transport.pause_reading()
         else:
             transport.resume_reading()
@@ -425,6 +463,7 @@ class Connection(asyncio.Protocol):
     def _hang_up(self, transport: asyncio.Transport) -> None:
         self._closing_since = self._origin.monotonic_ms()
         self._origin.closing(self)
+        self._have_read_all()
         if transport.is_closing():
             return
         transport.resume_reading()

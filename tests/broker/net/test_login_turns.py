@@ -6,21 +6,17 @@ import asyncio
 import gc
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from functools import partial
-from typing import cast
 
 import pytest
 
-from broker.net.admission import ConnectionSlots
 from broker.net.connection import Connection
 from broker.net.handshake import Handshake
-from broker.net.listener import Listener
-from broker.net.login_turns import BYTES_WAITING_MAX, BYTES_WAITING_TOTAL_MAX, TURN_US, LoginTurns
+from broker.net.login_turns import BYTES_WAITING_MAX, BYTES_WAITING_TOTAL_MAX, TURN_US
 from broker.net.tls import TlsSettings, make_context
-from broker.sessions.session import Session
-from broker.sessions.tick import Transport
+from tests.broker.net.logins import Client, World, acceptor, until
 from tests.support.certificates import Authority
 from tests.support.process import PATIENCE_S
 
@@ -32,35 +28,6 @@ FITTING = TURN_US // 1_000
 def anyio_backend() -> tuple[str, dict[str, object]]:
     """The loop that the broker runs on."""
     return "asyncio", {"use_uvloop": True}
-
-
-class World:
-    """Turns in which each call takes a millisecond, and what was called."""
-
-    def __init__(self) -> None:
-        self.used_us = 0
-        self.turns = LoginTurns(lambda: self.used_us)
-        self.called: list[str] = []
-
-    def work(self, name: str) -> None:
-        """Take a millisecond."""
-        self.used_us += 1_000
-        self.called.append(name)
-
-    def wait(self, origin: str, name: str) -> None:
-        """Let some work wait."""
-        assert self.turns.wait(origin, partial(self.work, name))
-
-    async def next(self) -> list[str]:
-        """Return what is called in the next turn."""
-        before = len(self.called)
-        await asyncio.sleep(0)
-        return self.called[before:]
-
-    def exhaust(self) -> None:
-        """Use up this turn."""
-        while self.turns.free:
-            self.turns.run(lambda: self.work("other"))
 
 
 async def test_a_turn_has_a_budget_and_the_next_one_has_it_again() -> None:
@@ -142,57 +109,6 @@ async def test_a_fault_in_one_login_does_not_stop_the_others() -> None:
 # -- connections -------------------------------------------------------------------------------------------------------
 
 
-class Tick:
-    """Makes calls at once."""
-
-    def enter(self) -> None:
-        """Begin nothing."""
-
-    def touch(self, transport: Transport) -> None:
-        """Flush nothing."""
-
-    def end_connection(self, transport: Transport, call: Callable[[], None]) -> None:
-        """Call it now."""
-        call()
-
-    def failed(self, transport: Transport | None, error: BaseException) -> None:
-        """Let the test fail."""
-        raise error
-
-
-class Client:
-    """The session of a connection, and what it was told; after `LOGIN` the client has logged in."""
-
-    close_expected = False
-    receive_timeout = 0
-    send_interval = 0
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self.established = False
-        self.told: list[bytes] = []
-
-    def receive_data(self, data: bytes) -> None:
-        """Take a millisecond."""
-        self._world.work("read")
-        self.told.append(data)
-        self.established = self.established or data.endswith(b"LOGIN")
-
-    def receive_eof(self) -> None:
-        """Note the end."""
-        self.told.append(b"eof")
-
-    def connection_lost(self) -> None:
-        """Note the end."""
-        self.told.append(b"lost")
-
-    def write_blocked(self) -> None:
-        """Do nothing."""
-
-    def flushed(self) -> None:
-        """Do nothing."""
-
-
 class Reads:
     """A transport: whether it is read, and whether it was aborted."""
 
@@ -222,29 +138,6 @@ class Reads:
     def get_extra_info(self, name: str) -> object:
         """Return the address."""
         return ("192.0.2.1", 1) if name == "peername" else None
-
-
-def acceptor(
-    world: World, sessions: list[Client], *, context: ssl.SSLContext | None = None, connections_max: int = -1
-) -> Listener:
-    """An acceptor, and the sessions that it makes."""
-
-    def make(*_: object) -> Session:
-        sessions.append(Client(world))
-        return cast(Session, sessions[-1])
-
-    return Listener(
-        "front",
-        Tick(),
-        make,
-        report=lambda *_, **__: None,
-        monotonic_ms=lambda: 0,
-        connections_max=connections_max,
-        total=ConnectionSlots(10_000),
-        logins=world.turns,
-        handshake_timeout=int(PATIENCE_S * 1_000),
-        context=None if context is None else lambda: context,
-    )
 
 
 def connected(world: World) -> tuple[Connection, Client, Reads]:
@@ -335,13 +228,6 @@ async def greet(port: int, context: ssl.SSLContext) -> asyncio.StreamWriter:
     writer.write(b"LOGIN")
     await writer.drain()
     return writer
-
-
-async def until(true: Callable[[], bool]) -> None:
-    """Wait for something that is told by no event."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not true():  # noqa: ASYNC110
-            await asyncio.sleep(0)
 
 
 async def test_handshakes_wait_for_their_turns(authority: Authority) -> None:
