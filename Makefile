@@ -38,7 +38,7 @@ $(COMPILED_ONCE): $(TESTING)
 check: $(TESTING)
 	$(NICE) $(BIN)/ruff check .
 	$(NICE) $(BIN)/lint-imports --no-cache
-	$(NICE) $(BIN)/mypy --num-workers 2
+	$(NICE) $(BIN)/mypy
 
 # The property tests with many new random examples; a failure is printed with its example.
 explore: $(TESTING)
