@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
+from copy import copy
 from functools import cache
-from typing import Final
+from typing import Final, Self
 
 import pytest
 
@@ -24,7 +25,7 @@ from tests.support.links import Lost
 from tests.support.mqtt_client import MqttClient, Pairs, greeting
 from tests.support.mqtt_world import FOR_EVER, SimCarrier
 from tests.support.sim_broker import SimBroker
-from tests.support.sim_files import Crash, Fault, SimFiles
+from tests.support.sim_files import Crash, Fault, SimFiles, power_cuts
 
 P = PacketType
 
@@ -54,6 +55,14 @@ class Peer:
         self.version = version
         self.properties = properties
         self.client: MqttClient
+
+    def copy(self) -> Self:
+        """As it is now, without its connection."""
+        other = copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, deque | dict | list | set):
+                setattr(other, name, value.copy())
+        return other
 
     def connect(self, broker: SimBroker) -> bool:
         """Come back; whether the broker has kept the session.  Raises Ended."""
@@ -172,6 +181,12 @@ class Pair:
         self.publisher = Publisher(version)
         self.subscriber = Subscriber(version)
 
+    def copy(self) -> Pair:
+        """As they are now, without their connections."""
+        other = copy(self)
+        other.publisher, other.subscriber = self.publisher.copy(), self.subscriber.copy()
+        return other
+
     def go(self, files: SimFiles, seed: int) -> SimBroker | None:
         """Start a broker, and go on with it to the end: the broker then, or None if it did not live so long."""
         with suppress(Crash, JournalError, Ended, Lost):
@@ -200,30 +215,30 @@ class Pair:
 
 
 @cache
-def operations(version: int) -> int:
-    """How many disk operations it takes without faults."""
+def operations(version: int, fault: Fault) -> list[int]:
+    """The disk operations that it takes without faults, and that such a fault can hit."""
     files = SimFiles(1)
     pair = Pair(version)
     broker = pair.go(files, 0)
     assert broker is not None
-    needed = files.operations
+    hit = files.hit_by(fault)
     pair.check(broker)
     check_accounts(broker)
-    return needed
+    return hit
 
 
 @pytest.mark.parametrize("disk", range(DISKS))
 @pytest.mark.parametrize("version", [V311, V5])
 def test_crash_at_every_operation(version: int, disk: int) -> None:
     """Every second time the next broker loses power too, somewhere on its way."""
-    for at in range(1, operations(version) + 1):
-        files = SimFiles(disk * 1_000_003 + at)
-        pair = Pair(version)
-        files.plan(at, Fault.CRASH)
-        assert pair.go(files, 0) is None
+    running, first = SimFiles(disk), Pair(version)
+    with power_cuts(running, first.copy) as moments:
+        assert first.go(running, 0) is not None
+    for at, (before, pair) in enumerate(moments):
+        files = before.fork(disk * 1_000_003 + at)
         files.crash()
         if at % 2:
-            files.plan(files.random.randint(1, operations(version)), Fault.CRASH)
+            files.plan(files.random.randint(1, len(moments)), Fault.CRASH)
         broker = pair.go(files, 1)
         if broker is None:
             files.crash()
@@ -236,7 +251,7 @@ def test_crash_at_every_operation(version: int, disk: int) -> None:
 
 @pytest.mark.parametrize("fault", [Fault.EIO, Fault.ENOSPC])
 def test_a_disk_that_fails_at_every_operation(fault: Fault) -> None:
-    for at in range(1, operations(V5) + 1, 3):
+    for at in operations(V5, fault)[::3]:
         files = SimFiles(at)
         pair = Pair(V5)
         files.plan(at, fault, sticky=True)
