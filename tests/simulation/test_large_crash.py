@@ -87,29 +87,35 @@ def check(files: SimFiles, told: Told) -> None:
     assert verify(files, broker.parts.log.directory).ok
 
 
+def operations(fault: Fault) -> list[int]:
+    """The disk operations of the workload, from 1, that such a fault can hit; and one behind all of them."""
+    files = SimFiles()
+    broker = SimBroker(CONFIG, files=files)
+    begun = files.operations
+    work(broker, Told())
+    return [*(at - begun for at in files.hit_by(fault) if at > begun), files.operations - begun + 1]
+
+
 @pytest.mark.parametrize("fault", list(Fault))
 def test_faults_everywhere(fault: Fault) -> None:
-    at = 0
-    while True:
-        at += 1
+    *hit, behind = operations(fault)
+    assert hit
+    assert behind > 30, "there are operations to fail"
+    for at in [*hit, behind]:
         files, told = SimFiles(at), Told()
         broker = SimBroker(CONFIG, files=files)
-        begun = files.operations
         files.plan(at, fault)
         with contextlib.suppress(Crash, JournalError, OSError):
             work(broker, told)
-        done = files.operations - begun < at
+        assert files.faults == (at < behind)
         files.heal()
         passing = fault in (Fault.ENOSPC, Fault.EMFILE, Fault.ENFILE, Fault.ENOMEM)
         assert broker.failure is None or not passing, f"{fault} ends nothing: {broker.failure}"
-        if passing and not done:
+        if passing and at < behind:
             broker.shut_down()
         else:
             files.crash()
         check(files, told)
-        if done:
-            break
-    assert at > 30, "there were operations to fail"
 
 
 @pytest.mark.parametrize("faults", [*([fault] for fault in FAULTS), ["after", "", "lost"]], ids="-".join)

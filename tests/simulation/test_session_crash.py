@@ -43,8 +43,8 @@ def attempt(files: SimFiles, told: Callable[[int], None] = lambda done: None) ->
 
 
 @cache
-def states() -> tuple[int, list[State]]:
-    """How many disk operations a run without faults needs, and how the broker is before each step and at the end."""
+def rehearsed() -> tuple[SimFiles, list[State]]:
+    """The disk of a run without faults, and how the broker is before each step and at the end."""
     files = SimFiles(1)
     bench = Bench(running=EngineBroker(config(), files=files))
     work = Workload(bench)
@@ -54,13 +54,13 @@ def states() -> tuple[int, list[State]]:
         bench.run()
         found.append(state(bench))
     assert bench.engine.cleaner.messages, "something was copied forward"
-    return files.operations, found
+    return files, found
 
 
 def check(files: SimFiles, done: int) -> None:
     """The next run is as the last confirmed step left things, or as the one under way would have."""
     bench = Bench(running=EngineBroker(config(), files=files, seed=1))
-    possible = states()[1][done : done + 2]
+    possible = rehearsed()[1][done : done + 2]
     found = state(bench)
     assert found in possible
     if files.operations % 4 == 0:
@@ -69,7 +69,7 @@ def check(files: SimFiles, done: int) -> None:
 
 
 def test_the_workload_does_what_it_is_for() -> None:
-    sessions, queues, retained = states()[1][-1]
+    sessions, queues, retained = rehearsed()[1][-1]
     assert isinstance(sessions, dict)
     assert list(sessions) == ["a"]
     definition, parts, inflight, released, received = sessions["a"]
@@ -94,10 +94,11 @@ def test_crash_at_every_operation(disk: int) -> None:
 @pytest.mark.parametrize("sticky", [False, True])
 @pytest.mark.parametrize("fault", [Fault.EIO, Fault.ENOSPC])
 def test_a_disk_that_fails_at_every_operation(fault: Fault, sticky: bool) -> None:
-    for at in range(1, states()[0] + 1, 3):
+    for at in rehearsed()[0].hit_by(fault)[::3]:
         files = SimFiles(at)
         files.plan(at, fault, sticky=sticky)
         done = attempt(files)
+        assert files.faults > 0
         files.heal()
         files.crash()
         check(files, done)
