@@ -15,7 +15,7 @@ from store.retention import DIRECTORY, RetentionSettings, kept, kept_numbers, re
 from store.segment import segment_number
 from tests.store.segments import entry
 from tests.store.workload import BROKER_ID, DAY, EPOCH
-from tests.support.sim_files import Crash, Fault, SimFiles
+from tests.support.sim_files import Fault, SimFiles, power_cuts
 
 HOME: Final = "/data/journal"
 ROOT: Final = f"{HOME}/{DIRECTORY}"
@@ -342,17 +342,12 @@ def check(files: SimFiles) -> Manifest:
 def test_a_power_cut_at_every_operation(settings: RetentionSettings) -> None:
     whole = SimFiles()
     whole.make_dir(HOME)
-    before = whole.operations
-    work(whole, settings)
-    operations = whole.operations - before
+    with power_cuts(whole, lambda: None) as cuts:
+        work(whole, settings)
     check(whole)
-    for at in range(1, operations + 1):
+    for at, (before, _) in enumerate(cuts):
         for seed in range(3):
-            files = SimFiles(seed * 10_000 + at)
-            files.make_dir(HOME)
-            files.plan(at, Fault.CRASH)
-            with pytest.raises(Crash):
-                work(files, settings)
+            files = before.fork(seed * 10_000 + at)
             files.crash()
             found = check(files)
             if settings == ON:
@@ -385,9 +380,8 @@ def test_a_fault_at_every_operation(fault: Fault) -> None:
     whole.make_dir(HOME)
     before = whole.operations
     work(whole, settings)
-    operations = whole.operations - before
     failed = 0
-    for at in range(1, operations + 1):
+    for at in [operation - before for operation in whole.hit_by(fault) if operation > before]:
         files = SimFiles(at)
         files.make_dir(HOME)
         files.plan(at, fault)
@@ -395,6 +389,7 @@ def test_a_fault_at_every_operation(fault: Fault) -> None:
             work(files, settings)
         except (LogFailed, LogFull):
             failed += 1
+        assert files.faults
         files.heal()
         check(files)
         files.crash()

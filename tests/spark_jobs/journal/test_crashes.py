@@ -15,7 +15,7 @@ from store.segment import segment_name, segment_number
 from tests.spark_jobs.journal.disks import check, live, pinned, truth
 from tests.spark_jobs.journals import dump
 from tests.store.workload import DAY, EPOCH, Script, Station
-from tests.support.sim_files import Crash, Fault, SimFiles
+from tests.support.sim_files import SimFiles, power_cuts
 
 SETTINGS: Final = [
     RetentionSettings(),
@@ -36,20 +36,16 @@ def live_through(disk: SimFiles, seed: int, retention: RetentionSettings) -> Non
 @pytest.mark.parametrize("retention", SETTINGS)
 def test_no_crash_makes_an_audit_miss_anything(tmp_path: Path, retention: RetentionSettings) -> None:
     whole = SimFiles(4)
-    live_through(whole, 4, retention)
+    with power_cuts(whole, lambda: None) as cuts:
+        live_through(whole, 4, retention)
     check_sound(whole, tmp_path / "whole")
-    tried = 0
-    for at in range(1, whole.operations, 3):
-        disk = SimFiles(at)
-        disk.plan(at + at % 3, Fault.CRASH)
-        try:
-            live_through(disk, 4, retention)
-        except Crash:
-            tried += 1
+    tried = cuts[1:-1:3]
+    assert len(tried) > 50
+    for at, (before, _) in enumerate(tried):
+        disk = before.fork(at)
         disk.crash()
         if any(segment_number(path[-18:]) for path in disk.paths()):
             check_sound(disk, tmp_path / f"{at}")
-    assert tried > 50
 
 
 class _Found:
