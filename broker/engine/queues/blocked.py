@@ -21,8 +21,9 @@ from broker.engine.queues.uncommitted import Uncommitted
 LOOK_COST: Final = 3
 UNBLOCK_COST: Final = 10
 
-#: How many producers of an address are looked at, or continue, in one step.
+#: How many producers of an address continue in one step, and how many that wait within transactions are looked at.
 _TOGETHER: Final = 64
+_TRANSACTIONS_TOGETHER: Final = 512
 
 _OWNER: Final = "producers that wait for room"
 
@@ -30,7 +31,8 @@ _OWNER: Final = "producers that wait for room"
 class Blocked:
     """Producers that wait for room.
 
-    `stops`: whether an address stops those who send outside transactions; `stops_within`: those who send in this one.
+    `stops`: whether an address stops those who send outside transactions; `free`: which of some transactions it does
+    not stop.
     `disk_is_full`: then nobody continues.
     """
 
@@ -40,11 +42,11 @@ class Blocked:
         "_disk_is_full",
         "_due",
         "_for_disk",
+        "_free",
         "_looking",
         "_released",
         "_steps",
         "_stops",
-        "_stops_within",
         "_within",
         "addresses",
         "by_producer",
@@ -57,7 +59,7 @@ class Blocked:
         *,
         disk_is_full: Callable[[], bool],
         stops: Callable[[Address], bool],
-        stops_within: Callable[[Address, Uncommitted], bool],
+        free: Callable[[Address, list[Uncommitted]], list[Uncommitted]],
         blame: Callable[[object, BaseException], None],
     ) -> None:
         #: The addresses that have stopped producers.
@@ -73,7 +75,7 @@ class Blocked:
         self._steps = steps
         self._disk_is_full = disk_is_full
         self._stops = stops
-        self._stops_within = stops_within
+        self._free = free
         self._blame = blame
 
     @property
@@ -140,7 +142,7 @@ class Blocked:
                     continue
                 address, _ = self._due.popitem(last=False)
                 if address in self.addresses:
-                    yield LOOK_COST + UNBLOCK_COST * self._look_at(address)
+                    yield from self._look_at(address)
             while self._released:
                 producer, _ = self._released.popitem(last=False)
                 self._continue(producer)
@@ -148,21 +150,29 @@ class Blocked:
         finally:
             self._looking = False
 
-    def _look_at(self, address: Address) -> int:
-        """Let some producers of an address continue, and return how many; if there are more, it is looked at again."""
+    def _look_at(self, address: Address) -> LongWork:
+        yield LOOK_COST
         if self._stops(address):
-            within = [(each, address.blocked[each]) for each in self._within.keys() & address.blocked.keys()]
-            free = [each for each, held in within if held is not None and not self._stops_within(address, held)]
-            looked = len(within)
-        else:
-            free = list(islice(address.blocked, _TOGETHER))
-            looked = len(free)
-            if looked < len(address.blocked):
-                self._due[address] = None
+            waiting = list(self._within.keys() & address.blocked.keys())
+            for at in range(0, len(waiting), _TRANSACTIONS_TOGETHER):
+                yield self._look_within(address, waiting[at : at + _TRANSACTIONS_TOGETHER])
+            return
+        free = list(islice(address.blocked, _TOGETHER))
         for producer in free:
             if producer in address.blocked:
                 self._go_on(address, producer)
-        return looked
+        if address.blocked:
+            self._due[address] = None
+        yield UNBLOCK_COST * len(free)
+
+    def _look_within(self, address: Address, producers: list[Producer]) -> int:
+        """Let those of some producers continue whose transactions an address no longer stops; returns the cost."""
+        waiting = [(each, held) for each in producers if (held := address.blocked.get(each)) is not None]
+        free = set(self._free(address, [held for _, held in waiting])) if waiting else set[Uncommitted]()
+        for producer, held in waiting:
+            if held in free and producer in address.blocked:
+                self._go_on(address, producer)
+        return LOOK_COST * len(waiting)
 
     def _go_on(self, address: Address, producer: Producer) -> None:
         """Note that an address no longer stops a producer, which continues unless something else does."""

@@ -189,6 +189,12 @@ class Usage:
         return not self.fits(0)
 
 
+#: What may be full without stopping those who send in a transaction, by policy: then nothing else does.
+_NOT_FOR_TRANSACTIONS: Final = {
+    policy: {None} if policy is _BLOCK else {None, Full.MEMORY} for policy in AddressFullPolicy
+}
+
+
 def may_page(attributes: QueueAttributes) -> bool:
     """Whether a queue with these attributes can have a tail.
 
@@ -314,7 +320,7 @@ class Room:
             usage.disk.waiting,
             disk_is_full=lambda: usage.disk.full,
             stops=self._stops,
-            stops_within=self._stops_within,
+            free=self._free,
             blame=blame,
         )
         self._attributes = 0  # how often those of any queue have changed
@@ -603,7 +609,9 @@ class Room:
             if disk.full:
                 disk.waiting[producer] = None
             return disk.full
-        full = self._what_is_full(address, 0, 0) if held is None else self._what_is_full_for(address, held)
+        full = self._what_is_full(address, 0, 0)
+        if held is not None and full not in _NOT_FOR_TRANSACTIONS[address.settings.address_full_policy]:
+            full = self._what_is_full_for(address, self.transactions.behind(held, address.name))
         if full is None or not _blocks(address, full):
             return False
         if full is Full.STUCK:
@@ -614,9 +622,9 @@ class Room:
         self._note_full()
         return True
 
-    def _what_is_full_for(self, address: Address, held: Uncommitted) -> Full | None:
-        """The same for who sends in a transaction: neither it itself counts nor those that may wait for it."""
-        messages, nbytes = self.transactions.behind(held, address.name)
+    def _what_is_full_for(self, address: Address, behind: tuple[int, int]) -> Full | None:
+        """The same for who sends in a transaction: neither its own sends count nor what may wait for it (`behind`)."""
+        messages, nbytes = behind
         return self._what_is_full(address, -messages, -nbytes, apart=self.transactions.sent_bytes - nbytes)
 
     def _report_stuck(self, address: Address) -> None:
@@ -659,6 +667,14 @@ class Room:
             self._note_full()
         return stops
 
-    def _stops_within(self, address: Address, held: Uncommitted) -> bool:
-        full = self._what_is_full_for(address, held)
+    def _free(self, address: Address, waiting: list[Uncommitted]) -> list[Uncommitted]:
+        """Those of some waiting transactions that an address no longer stops."""
+        transactions = self.transactions
+        if self._stops_behind(address, transactions.sent_to(address.name)):
+            return []  # what is on its queues is enough
+        behind = transactions.behind_each(waiting, address.name)
+        return [held for held in waiting if not self._stops_behind(address, behind[held])]
+
+    def _stops_behind(self, address: Address, behind: tuple[int, int]) -> bool:
+        full = self._what_is_full_for(address, behind)
         return full is not None and _blocks(address, full)

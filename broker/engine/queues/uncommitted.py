@@ -14,6 +14,7 @@ other.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from broker.engine.model.errors import TransactionsFull
@@ -58,6 +59,7 @@ class OpenTransactions:
         self._number = 0
         self._connections: dict[object, int] = {}  # bytes of those that hold something
         self._senders: dict[str, dict[Uncommitted, None]] = {}  # by address
+        self._sent_to: dict[str, tuple[int, int]] = {}  # messages and bytes of all of them
 
     def begin(self, connection: object) -> Uncommitted:
         """A new transaction, which holds nothing."""
@@ -98,6 +100,8 @@ class OpenTransactions:
         messages, sent = held.sends.get(name, (0, 0))
         held.sends[name] = messages + count, sent + nbytes
         self._senders.setdefault(name, {})[held] = None
+        messages, sent = self.sent_to(name)
+        self._sent_to[name] = messages + count, sent + nbytes
 
     def remove(self, held: Uncommitted) -> None:
         """Forget a transaction that has ended."""
@@ -113,12 +117,14 @@ class OpenTransactions:
         held.sent_bytes -= nbytes
         self.sent_bytes -= nbytes
         self._forget(held, nbytes)
+        all_messages, all_sent = self._sent_to[name]
+        self._sent_to[name] = all_messages - count, all_sent - nbytes
         if messages == count:
             del held.sends[name]
             senders = self._senders[name]
             del senders[held]
             if not senders:
-                del self._senders[name]
+                del self._senders[name], self._sent_to[name]
 
     def _forget(self, held: Uncommitted, nbytes: int) -> None:
         held.bytes -= nbytes
@@ -141,3 +147,28 @@ class OpenTransactions:
                 messages += count
                 nbytes += sent
         return messages, nbytes
+
+    def sent_to(self, name: str) -> tuple[int, int]:
+        """Messages and bytes sent to an address by all of them."""
+        return self._sent_to.get(name, (0, 0))
+
+    def behind_each(self, waiting: Iterable[Uncommitted], name: str) -> dict[Uncommitted, tuple[int, int]]:
+        """The same as `behind` for many, which looks at each sender once."""
+        all_messages, all_sent = self.sent_to(name)
+        senders = sorted(self._senders.get(name, ()), key=_number)
+        own: dict[object, tuple[int, int]] = {}  # of the older ones of each connection
+        messages = nbytes = at = 0  # of all older ones
+        found: dict[Uncommitted, tuple[int, int]] = {}
+        for held in sorted(waiting, key=_number):
+            while at < len(senders) and senders[at].number <= held.number:
+                count, sent = senders[at].sends[name]
+                own_count, own_sent = own.get(senders[at].connection, (0, 0))
+                own[senders[at].connection] = own_count + count, own_sent + sent
+                messages, nbytes, at = messages + count, nbytes + sent, at + 1
+            own_count, own_sent = own.get(held.connection, (0, 0))
+            found[held] = all_messages - messages + own_count, all_sent - nbytes + own_sent
+        return found
+
+
+def _number(held: Uncommitted) -> int:
+    return held.number

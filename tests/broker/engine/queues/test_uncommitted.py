@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -9,9 +10,10 @@ import pytest
 from broker.engine.delivery.transaction import Transaction
 from broker.engine.model.errors import AddressFull, TransactionsFull
 from broker.engine.model.message import Message
-from broker.engine.queues.uncommitted import has_share
+from broker.engine.queues.uncommitted import OpenTransactions, has_share
 from tests.broker.engine.engine_harness import Bench, Producing, section
 from tests.simulation.world import small
+from tests.support.interpreted import interpreted
 
 LIMIT = 10_000
 BODY = bytes(1000)
@@ -262,3 +264,51 @@ def test_beyond_the_pool_small_holders_get_their_share_and_all_together_twice_as
         own = next(own for own in range(100, 0, -1) if has_share(100, sum(held) + own, own, len(held) + 1))
         held.append(own)
     assert sum(held) == 200, "1/1 + 1/2 + 1/3 ... has no end"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_many_do_not_wait_for_is_what_each_does_not(seed: int) -> None:
+    random, transactions = Random(seed), OpenTransactions(LIMIT)
+    opened = [transactions.begin(random.randrange(4)) for _ in range(12)]
+    for _ in range(60):
+        held = random.choice(opened)
+        if held.sends and random.random() < 0.3:
+            name, (count, nbytes) = random.choice(list(held.sends.items()))
+            transactions.remove_sends(held, name, *random.choice([(count, nbytes), (0, 0)]))
+        else:
+            transactions.add_sends(held, random.choice("ab"), 1, random.randrange(100))
+        waiting = random.sample(opened, random.randrange(len(opened)))
+        assert transactions.behind_each(waiting, "a") == {each: transactions.behind(each, "a") for each in waiting}
+        sent = [each.sends.get("a", (0, 0)) for each in opened]
+        assert transactions.sent_to("a") == (sum([each[0] for each in sent]), sum([each[1] for each in sent]))
+
+
+@interpreted
+@pytest.mark.parametrize("policy", ["BLOCK", "PAGE"])
+def test_a_send_does_not_look_at_all_open_transactions(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = {"max-size-messages": 0} if policy == "PAGE" else {}
+    bench = limited({"match": "a", "address-full-policy": policy, **full}, connection=10 * LIMIT)
+    for connection in range(20):
+        send(bench, bench.begin(connection), Producing())
+    monkeypatch.setattr(OpenTransactions, "behind", lambda *_: pytest.fail("all are looked at"))
+    producer = Producing()
+    send(bench, bench.begin("another"), producer)
+    assert not waits(producer)
+
+
+@interpreted
+def test_a_message_that_leaves_a_full_address_does_not_compare_all_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = limited({"match": "a", "address-full-policy": "BLOCK", "max-size-messages": 10}, connection=10 * LIMIT)
+    messages = bench.sent("a", *[BODY] * 12)
+    producers = [Producing() for _ in range(30)]
+    opened = [bench.begin(n) for n in range(30)]
+    for tx, producer in zip(opened, producers, strict=True):
+        send(bench, tx, producer)
+    assert all([waits(producer) for producer in producers])
+    taker = bench.take("a")
+    monkeypatch.setattr(OpenTransactions, "behind_each", lambda *_: pytest.fail("it is too full for any"))
+    bench.ack(taker, messages[0])
+    monkeypatch.undo()
+    monkeypatch.setattr(OpenTransactions, "behind", lambda *_: pytest.fail("they are looked at together"))
+    bench.ack(taker, *messages[1:4])
+    assert [waits(producer) for producer in producers] == [False, False, *[True] * 28]
