@@ -80,6 +80,24 @@ def segment_leaves(meter: Meter, count: int) -> None:
         meter.ask("send", lambda: meter.bench.send("q0", BODY, routing_type=MULTICAST))
 
 
+def address_paused(meter: Meter, count: int) -> None:
+    """An address with many queues is paused, and resumed."""
+    _subscribed(meter, count)
+    operators, address = meter.bench.engine.operators, meter.bench.engine.addresses["t"]
+    meter.begin()
+    meter.ask("pause", lambda: operators.pause_address(address, paused=True))
+    meter.ask("resume", lambda: operators.pause_address(address, paused=False))
+
+
+def address_deleted(meter: Meter, count: int) -> None:
+    """An address with many queues is deleted."""
+    _subscribed(meter, count)
+    engine = meter.bench.engine
+    meter.begin()
+    meter.ask("delete", lambda: engine.operators.delete_address(engine.addresses["t"], with_queues=True))
+    assert "t" not in engine.addresses
+
+
 def _committed(meter: Meter, count: int, *, durable: bool) -> None:
     for number in range(SUBSCRIPTIONS):
         meter.bench.enter().operators.make_queue(NewQueue(f"s{number}", "t", MULTICAST, make_address=True))
@@ -167,6 +185,8 @@ MANY_CASES: Final[dict[str, Callable[[int], Longest]]] = {
         topic_changed,
         topic_segment,
         segment_leaves,
+        address_paused,
+        address_deleted,
         commit_durable,
         commit_volatile,
         consumers,

@@ -14,7 +14,7 @@ from broker.engine import Address
 from broker.engine.model.row import kebab
 from broker.engine.model.settings import as_mapping
 from broker.management.callers import managed, require_address
-from broker.management.durable import durable
+from broker.management.durable import durable, finished
 from broker.management.models.addresses import address_counts, address_shown
 from broker.management.models.settings import deciding, plain
 from store.counted import counted
@@ -96,7 +96,8 @@ class AddressPages(Pages):
         """Delete an address; one that has queues only if the box is ticked."""
         address, force = self._desk.engine.operators.address(visit.text("name")), visit.flag("force")
         queues = len(address.queues)
-        self._desk.enter().operators.delete_address(address, with_queues=force)
+        delete = self._desk.enter().operators.delete_address
+        await finished(lambda done: delete(address, with_queues=force, then=done))
         visit.log_action("address.deleted", address=address.name, queues=queues)
         await durable(self._desk.engine)
         visit.done(f"Address {address.name} was deleted, with {counted(queues, 'queue')}.")

@@ -227,12 +227,9 @@ class Engine:
         return destinations.make_temporary(self._state, routing_type, access, use, private=private)
 
     def delete_temporary(self, address: Address) -> None:
-        """Delete a temporary destination with its queues; no effect if it is deleted already."""
-        if self._state.addresses.get(address.name) is not address:
-            return
-        for queue in list(address.queues):
-            registry.delete_queue(self._state, queue)
-        registry.delete_address(self._state, address)
+        """Delete a temporary destination with its queues, many in steps; no effect if it is deleted already."""
+        if self._state.addresses.get(address.name) is address:
+            registry.delete_with_queues(self._state, address)
 
     # -- security, audits ------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from broker.engine import Engine
 
@@ -20,6 +21,18 @@ class _Durable:
         """The journal reports that ticks up to `number` are durable."""
         if number >= self.number and not self.done.done():
             self.done.set_result(None)
+
+
+async def finished(begin: Callable[[Callable[[], None]], object]) -> None:
+    """Call `begin` with a function, and wait until that is called: a change may be made in steps."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def finish() -> None:
+        if not done.done():  # the caller may be gone
+            done.set_result(None)
+
+    begin(finish)
+    await done
 
 
 async def durable(engine: Engine) -> None:

@@ -6,7 +6,7 @@ with an internal owner) can be neither made nor deleted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
@@ -80,19 +80,17 @@ class Administration:
         for routing_type in sorted(routing_types - address.routing_types):
             registry.add_routing_type(self._state, address, routing_type)
 
-    def delete_address(self, address: Address, *, with_queues: bool) -> None:
-        """Delete an address; `with_queues` also deletes all its queues, with their messages.
+    def delete_address(self, address: Address, *, with_queues: bool, then: Callable[[], None] = lambda: None) -> None:
+        """Delete an address; `with_queues` also deletes all its queues, with their messages, many in steps.
 
-        Raises AlreadyInUse, InvalidName.
+        Then `then` is called.  Raises AlreadyInUse, InvalidName.
         """
         names.check_public(address.name, self._state.syntax)
         for queue in address.queues:
             queue.check_public()
         if address.queues and not with_queues:
             raise AlreadyInUse(f"address {address.name} has {counted(len(address.queues), 'queue')}: force deletes all")
-        for queue in list(address.queues):
-            registry.delete_queue(self._state, queue)
-        registry.delete_address(self._state, address)
+        registry.delete_with_queues(self._state, address, then)
 
     def pause_address(self, address: Address, *, paused: bool) -> bool:
         """Pause or resume the deliveries of all queues on an address.  Returns whether that changed anything."""

@@ -30,9 +30,8 @@ from broker.engine.queues.steps import LongWork, gathered
 from broker.engine.routing import alter, registry
 from broker.engine.routing.definitions import address_record, queue_record
 
-#: What it costs to look at a queue or an address, to delete one, or to declare one, in microseconds (`steps`).
+#: What it costs to look at a queue or an address, or to declare one, in microseconds (`steps`).
 LOOK_COST: Final = 1
-DELETE_COST: Final = 50
 DECLARE_COST: Final = 50
 
 #: Matches without a dead-letter address that a line of the log shows; a file may have one for each tenant.
@@ -152,7 +151,7 @@ class Configuration:
             if is_there and divert.configured and divert.name not in diverts and forced:
                 state.report("config.deleted", divert=divert.name)
                 registry.remove_divert(state, divert.name)
-            yield DELETE_COST if forced else LOOK_COST
+            yield registry.DELETE_COST if forced else LOOK_COST
         for queue in list(state.queues.values()):
             yield LOOK_COST
             if queue.deleted or not queue.configured or queue.internal or queue.name in queues:
@@ -173,18 +172,13 @@ class Configuration:
         if own or address.settings.config_delete_addresses is not ConfigDelete.FORCE:
             return
         state.report("config.deleted", address=address.name)
-        for queue in address.queues.copy():  # there may be 100,000
-            yield self._delete(queue)
-        for queue in address.queues.copy():  # that clients have made meanwhile
-            self._delete(queue)
-        registry.delete_address(state, address)
-        yield DELETE_COST
+        yield from registry.delete_in_steps(state, address, registry.delete_named_queue)
 
     def _delete(self, queue: Queue) -> int:
         """Delete a queue; returns what that has cost."""
         removed = min(queue.message_count, clearing.REMOVED_TOGETHER)
         registry.delete_named_queue(self._state, queue)
-        return DELETE_COST + clearing.REMOVE_COST * removed
+        return registry.DELETE_COST + clearing.REMOVE_COST * removed
 
 
 def _check(queue: Queue, address: Address, routing_type: RoutingType, *, durable: bool) -> None:

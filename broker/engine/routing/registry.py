@@ -25,7 +25,7 @@ from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import settle_acknowledged
 from broker.engine.queues.room import pageable
 from broker.engine.queues.state import NO_WAY_BACK, State
-from broker.engine.queues.steps import LongWork
+from broker.engine.queues.steps import LongWork, gathered
 from broker.engine.queues.types.kind import equip
 from broker.engine.routing.definitions import Json, address_record, queue_record, read_address, read_queue
 from store import record
@@ -33,6 +33,10 @@ from store import record
 #: What it costs to give an address its new settings, and to have one of its queues follow, in microseconds (`steps`).
 SETTINGS_COST: Final = 4
 REFRESH_COST: Final = 2
+
+#: What it costs to delete a queue, and how many of an address are deleted at once.
+DELETE_COST: Final = 50
+DELETED_TOGETHER: Final = 64
 
 #: The journal's room for an address or queue: its definition with a filter, and the record of its deletion.
 DEFINITION_BYTES: Final = 1024
@@ -126,6 +130,35 @@ def delete_address(state: State, address: Address) -> None:
         watcher.address_gone(address)
     state.journal.undefine(address.id, record.address_deleted(address.id, {"name": address.name}))
     destination_lost(state, address)
+
+
+def delete_with_queues(state: State, address: Address, then: Callable[[], None] = lambda: None) -> None:
+    """Delete an address and its queues, with those that clients make meanwhile: many in steps.  Then call `then`."""
+    work = _deletion(state, address, then)
+    if len(address.queues) > state.steps.at_most(DELETED_TOGETHER):
+        state.steps.begin(("deleted address", address), gathered(work))
+    else:
+        for _ in work:
+            pass
+
+
+def _deletion(state: State, address: Address, then: Callable[[], None]) -> LongWork:
+    try:
+        yield from delete_in_steps(state, address)
+    finally:
+        then()
+
+
+def delete_in_steps(state: State, address: Address, delete: Callable[[State, Queue], None] | None = None) -> LongWork:
+    """Delete an address and its queues, each by `delete`; at the end all those that clients have made meanwhile."""
+    delete = delete or delete_queue
+    for queue in list(address.queues):  # there may be 100,000
+        removed = min(queue.message_count, clearing.REMOVED_TOGETHER)
+        delete(state, queue)
+        yield DELETE_COST + clearing.REMOVE_COST * removed
+    for queue in list(address.queues):
+        delete(state, queue)
+    delete_address(state, address)
 
 
 def _watch(state: State, address: Address) -> None:

@@ -13,7 +13,7 @@ from broker.management import sending
 from broker.management.callers import managed, require_address, require_destination
 from broker.management.calls import CallerAccess, Calls, anybody
 from broker.management.cursors import after_name
-from broker.management.durable import durable
+from broker.management.durable import durable, finished
 from broker.management.models.addresses import (
     AddressChange,
     AddressDeleted,
@@ -132,7 +132,8 @@ class AddressCalls:
         address = self._engine.operators.address(name)
         queues = len(address.queues)
         self._broker.tick.enter()
-        self._engine.operators.delete_address(address, with_queues=force)
+        delete = self._engine.operators.delete_address
+        await finished(lambda done: delete(address, with_queues=force, then=done))
         log_action(request, "address.deleted", address=address.name, queues=queues)
         await durable(self._engine)
         return AddressDeleted(name=address.name, queues=queues)
