@@ -222,10 +222,12 @@ class Listener(Origin):
             asyncio.get_running_loop().call_soon(self._forget_some)
 
     def _forget_some(self) -> None:
-        for _ in range(min(len(self._ended), FORGOTTEN_TOGETHER)):
-            self._forget_next()
-        if self._ended:
-            asyncio.get_running_loop().call_soon(self._forget_some)
+        try:
+            for _ in range(min(len(self._ended), FORGOTTEN_TOGETHER)):
+                self._forget_next()
+        finally:  # a fault at one of them is reported, and the places of the others become free
+            if self._ended:
+                asyncio.get_running_loop().call_soon(self._forget_some)
 
     def _forget_next(self) -> None:
         connection = self._ended.popleft()

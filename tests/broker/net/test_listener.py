@@ -108,6 +108,19 @@ async def test_many_lost_connections_are_forgotten_some_at_a_time() -> None:
     world.listener.close()
 
 
+async def test_a_fault_at_a_lost_connection_keeps_no_place_of_another() -> None:
+    world, faults = World(), list[object]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context["exception"]))
+    await world.open()
+    world.listener._left = lambda _: faults.append(1 // 0) if not faults else None
+    for each in world.connections:
+        each.connection_lost(None)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert (len(faults), world.left) == (1, 0)
+    world.listener.close()
+
+
 @pytest.mark.parametrize("origin_max", [-1, CONNECTIONS])
 async def test_a_new_connection_gets_the_place_of_one_that_is_lost_and_not_forgotten_yet(origin_max: int) -> None:
     world = World(origin_max=origin_max)
