@@ -212,7 +212,7 @@ T = TypeVar("T")
 
 
 class _Kept(Generic[T]):
-    """The last conversions of large messages, so that many subscriptions of one topic cost one of each.
+    """The last conversions of large messages, so that many subscriptions of one topic cost one of each; or why not.
 
     They are found by header, head and body, which all copies of a message share, and held with them, so that the ids
     stay theirs.  For small messages it is not worth it; a body in a file may be many times larger than in memory.
@@ -221,7 +221,7 @@ class _Kept(Generic[T]):
     __slots__ = ("_bytes", "_found")
 
     def __init__(self) -> None:
-        self._found: dict[tuple[int, int, int, object], tuple[object, T]] = {}
+        self._found: dict[tuple[int, int, int, object], tuple[object, T | ConversionError]] = {}
         self._bytes = 0
 
     def get(self, message: Message, prefixes: object, convert: Callable[[], T]) -> T:
@@ -231,13 +231,26 @@ class _Kept(Generic[T]):
             return convert()
         key = (id(header), id(head), id(body), prefixes)
         known = self._found.get(key)
-        if known is not None:
-            return known[1]
-        made = convert()
+        made = self._keep(key, message, convert) if known is None else known[1]
+        if isinstance(made, ConversionError):
+            raise made.with_traceback(None)
+        return made
+
+    def _keep(
+        self, key: tuple[int, int, int, object], message: Message, convert: Callable[[], T]
+    ) -> T | ConversionError:
+        made: T | ConversionError
+        try:
+            made = convert()
+        except ConversionError as error:
+            if error.passing:
+                raise
+            made, error.__cause__, error.__context__ = error, None, None  # they hold what was being decoded
+        size = message.size
         if self._bytes + size > KEPT_BYTES_MAX:
             self._found.clear()
             self._bytes = 0
-        self._found[key] = (header, head, body), made
+        self._found[key] = (message.header, message.head, message.body), made
         self._bytes += size
         return made
 

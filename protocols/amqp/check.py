@@ -4,8 +4,8 @@ It walks over constructors, sizes and counts, and makes no values.  Texts are ch
 the types of fields and duplicate keys of maps are not.  The usual body, one data section or one short value, takes a
 comparison or two.
 
-Values and sections are counted, so that what passes can be decoded and converted within a few milliseconds.  Of a body
-that is too large to be held, only the sections are looked at as they come in (`SectionCount`).
+Values and sections are counted: the check ends (TooMany) with more than decoding allows, so that neither takes more
+than a few milliseconds.
 """
 
 from __future__ import annotations
@@ -44,15 +44,12 @@ _SHORT_DATA: Final = b"\x00\x53\x75\xa0"
 _LONG_DATA: Final = b"\x00\x53\x75\xb0"
 _SHORT_TEXT: Final = b"\x00\x53\x77\xa1"
 _LONG_TEXT: Final = b"\x00\x53\x77\xb1"
-#: How encoders begin a section, and the most bytes up to its first value: descriptor, format code, size and count.
-_DESCRIPTOR: Final = b"\x00\x53"
-_LEAD_BYTES: Final = 12
 #: The allowed format codes of a body's section; any for a section not listed.
 _BODY_CODES: Final = {DATA: b"\xa0\xb0", AMQP_SEQUENCE: b"\x45\xc0\xd0", FOOTER: b"\xc1\xd1"}
 
 
 def check_body(body: bytes) -> None:
-    """Check that these are the sections of a body and perhaps a footer, or nothing.  Raises DecodeError."""
+    """Check that these are the sections of a body and perhaps a footer, or nothing.  Raises DecodeError, TooMany."""
     end = len(body)
     lead = body[:4]
     if end > 4:
@@ -76,7 +73,7 @@ def _check_sections(body: bytes, end: int) -> None:
     while at < end:
         sections += 1
         if sections > DEFAULT_LIMITS.sections_max:
-            raise too_many_sections(at)
+            raise TooMany(at, f"a body has at most {DEFAULT_LIMITS.sections_max} sections")
         code, value_at = message.section_at(at)
         if code < DATA or kind == FOOTER or (kind and code not in (kind, FOOTER)) or kind == code == AMQP_VALUE:
             raise DecodeError(at, "a section that does not belong there")
@@ -86,16 +83,6 @@ def _check_sections(body: bytes, end: int) -> None:
         walk.count(1, value_at)
         at = walk.value(value_at, end, DEFAULT_LIMITS.depth_max)
         kind = code
-
-
-def too_many_sections(at: int) -> TooMany:
-    """The error of a body with more sections than it may have."""
-    return TooMany(at, f"a body has at most {DEFAULT_LIMITS.sections_max} sections")
-
-
-def too_many_values(at: int) -> TooMany:
-    """The error of a body with more values than it may have."""
-    return TooMany(at, f"a body has at most {DEFAULT_LIMITS.values_max} values")
 
 
 def walk(buffer: bytes, at: int, end: int) -> int:
@@ -118,7 +105,7 @@ class _Walk:
         """Count values, before walking over them."""
         self._left -= values
         if self._left < 0:
-            raise too_many_values(at)
+            raise TooMany(at, f"a body has at most {DEFAULT_LIMITS.values_max} values")
 
     def value(self, at: int, end: int, depth: int) -> int:
         """The end of the value at `at`, which is counted."""
@@ -196,65 +183,6 @@ class _Walk:
             else:
                 at = self._sized(code, at, end, depth)
         return at
-
-
-class SectionCount:
-    """Counts the sections of a body that comes in portions, and the values that these claim to have.
-
-    It looks at the first `nbytes`, and at no more once a section is encoded as no encoder does, or is none: decoding
-    tells what is wrong with these.
-    """
-
-    __slots__ = ("_at", "_beginning", "_end", "_sections", "_skipped", "_values")
-
-    def __init__(self, nbytes: int) -> None:
-        self._at = 0  # in the body
-        self._end = nbytes
-        self._beginning = b""  # of a section, if not enough of it has come
-        self._sections = 0
-        self._skipped = 0  # what is still to come of a section
-        self._values = 0
-
-    def add(self, portion: bytes) -> None:
-        """Look at the next portion.  Raises TooMany."""
-        at, end = 0, len(portion)
-        while at < end and self._at + at < self._end:
-            if self._skipped:
-                skipped = min(self._skipped, end - at)
-                self._skipped -= skipped
-                at += skipped
-                continue
-            before = len(self._beginning)
-            lead = self._beginning + portion[at : at + _LEAD_BYTES - before]
-            nbytes = self._section_bytes(lead, self._at + at)
-            if not nbytes and len(lead) < _LEAD_BYTES:
-                self._beginning = lead
-                break
-            self._sections += 1
-            if self._sections > DEFAULT_LIMITS.sections_max:
-                raise too_many_sections(self._at + at)
-            self._beginning = b""
-            self._skipped = nbytes - before
-            if not nbytes:
-                self._end = 0
-        self._at += end
-
-    def _section_bytes(self, lead: bytes, at: int) -> int:
-        """Bytes of the section that begins so; 0 if that cannot be said, or not yet.  Raises TooMany."""
-        if len(lead) < 4 or not lead.startswith(_DESCRIPTOR):
-            return 0
-        width = _TABLE[lead[3]]
-        if width >= 0:
-            return 4 + width
-        size_bytes = 1 if width in (_SIZED_8, _COMPOUND_8, _ARRAY_8) else 4
-        counted = 0 if width in (_SIZED_8, _SIZED_32) else size_bytes
-        if width in (_DESCRIBED, _UNKNOWN) or len(lead) < 4 + size_bytes + counted:
-            return 0
-        start = 4 + size_bytes
-        self._values += 1 + int.from_bytes(lead[start : start + counted])
-        if self._values > DEFAULT_LIMITS.values_max:
-            raise too_many_values(at)
-        return start + int.from_bytes(lead[4:start])
 
 
 def _within(at: int, stop: int, end: int) -> int:

@@ -16,9 +16,9 @@ from collections.abc import Hashable, Mapping
 from typing import Final
 
 from protocols.amqp.composite import Composite, composite_of
-from protocols.amqp.decode import Decoder
+from protocols.amqp.decode import DEFAULT_LIMITS, Decoder
 from protocols.amqp.encode import encode
-from protocols.amqp.errors import DecodeError, descriptor_shown
+from protocols.amqp.errors import DecodeError, TooMany, descriptor_shown
 from protocols.amqp.performatives import Header, Properties
 from protocols.amqp.types import Described, Pairs, Symbol, ULong
 
@@ -196,7 +196,7 @@ class Message:
     def body(self) -> tuple[int, list[object]]:
         """DATA, AMQP_SEQUENCE or AMQP_VALUE, and the value of each such section; 0 without one.
 
-        Raises DecodeError, also for a wrong footer.
+        Raises DecodeError, also for a wrong footer, and TooMany.
         """
         at, end = self.body_at, len(self.payload)
         kind, ended = 0, False
@@ -204,6 +204,8 @@ class Message:
         decoder = Decoder(self.payload)  # one, so that its limit holds for all sections together
         while at < end:
             code, decoder.at = self.section_at(at)
+            if len(values) + ended >= DEFAULT_LIMITS.sections_max:
+                raise TooMany(at, f"a body has at most {DEFAULT_LIMITS.sections_max} sections")
             if code < DATA or ended or (kind and code not in (kind, FOOTER)) or kind == code == AMQP_VALUE:
                 raise DecodeError(at, f"{_NAMES[code]} does not belong there")
             value = decoder.value()

@@ -21,20 +21,18 @@ from broker.engine.model.query import split_query
 from broker.sessions.amqp.incoming_links import UNKNOWN_MATCH_COST
 from broker.sessions.amqp.link_id import TOO_MANY_HOPS, hops_of, take_link_id
 from broker.sessions.amqp.link_owner import LinkOwner
-from broker.sessions.amqp.message import BrokerAnnotations, Unacceptable, make_header, take_apart, too_many
+from broker.sessions.amqp.message import BrokerAnnotations, Unacceptable, make_header, take_apart
 from broker.sessions.amqp.refusals import Refusals
 from broker.sessions.amqp.transactions import OpenTransaction
-from broker.sessions.convert import CONVERTED_BYTES_MAX, TooManyHops
+from broker.sessions.convert import TooManyHops
 from broker.sessions.reply_to import JMS_KINDS
 from broker.sessions.upload import Uploading
-from protocols.amqp.check import SectionCount
 from protocols.amqp.errors import (
     INVALID_FIELD,
     MESSAGE_SIZE_EXCEEDED,
     RESOURCE_DELETED,
     AmqpError,
     DecodeError,
-    TooMany,
     Truncated,
 )
 from protocols.amqp.events import Portion, Transfers
@@ -218,7 +216,7 @@ class IncomingLink:
             self._posted()
         if not event.first:
             if self.uploading.coming:
-                self._add_part(event)
+                self.uploading.write(event.payload, last=event.last)
             elif event.last:
                 self._owner.go_on()
             return
@@ -235,21 +233,6 @@ class IncomingLink:
             return
         self._large = large
         self.uploading.write(large.body, last=event.last)
-
-    def _add_part(self, event: Portion) -> None:
-        """Process a later part of a large message.  Raises AmqpError as `add` does."""
-        large = self._large
-        assert large is not None, "it is coming"
-        try:
-            large.sections.add(event.payload)
-        except TooMany as error:
-            self._large = None
-            self.uploading.abandon()
-            large.refuse(too_many(error))
-            if event.last:
-                self._owner.go_on()
-        else:
-            self.uploading.write(event.payload, last=event.last)
 
     def _uploaded(self, body: LargeBody | EngineError) -> None:
         large, self._large = self._large, None
@@ -428,11 +411,6 @@ class _Large:
             text = f"What comes before the body of a large message may have {most} bytes, here it has more."
             raise Unacceptable(MESSAGE_SIZE_EXCEEDED, text) from error
         self._header, head, self.body, self._broker_annotations = parts
-        self.sections = SectionCount(CONVERTED_BYTES_MAX)
-        try:
-            self.sections.add(self.body)
-        except TooMany as surplus:
-            raise too_many(surplus) from None
         self._link_id, self._head = (None, head) if link.peer is Peer.CLIENT else take_link_id(head)
         link.check_hops(self._head)
         self._target = link.target(self._head + _NO_BODY)

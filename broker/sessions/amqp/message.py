@@ -107,6 +107,7 @@ def take_apart(
 ) -> tuple[bytes, bytes, bytes, BrokerAnnotations | None]:
     """Split a payload into header section, head, body and the annotations for its MessageHeader.  Raises DecodeError.
 
+    A body is checked as far as it has no more values than can be converted; receivers of AMQP get it as it is.
     `known`: a likely header section.  `linked`: the sender is a broker's link, whose annotations stay in the head.
     Without `whole` the end of the body is missing.
     """
@@ -121,18 +122,9 @@ def take_apart(
                 return known, head, payload[body_at:], None
     section, head, body, broker_annotations = _take_apart(payload, linked=linked)
     if whole:
-        try:
+        with suppress(TooMany):  # the rest is not looked at: whoever has to decode it tells what is wrong with it
             check_body(body)
-        except TooMany as error:
-            raise too_many(error) from None
     return section, head, body, broker_annotations
-
-
-def too_many(error: TooMany) -> Unacceptable:
-    """Return the refusal of a body with too many values or sections."""
-    return Unacceptable(
-        MESSAGE_SIZE_EXCEEDED, f"The message could not be converted for other protocols: {error.reason}."
-    )
 
 
 def _take_apart(payload: bytes, *, linked: bool) -> tuple[bytes, bytes, bytes, BrokerAnnotations | None]:

@@ -405,17 +405,42 @@ def test_application_properties_up_to_the_limit(client: AmqpSim, properties: Pro
         (encode_section(DATA, b"") * 1025, "sections"),
     ],
 )
-def test_bodies_that_could_not_be_converted_in_time_are_refused(client: AmqpSim, body: bytes, why: str) -> None:
-    link = client.sender("a", "queue")
-    [outcome] = client.send(link, body)
-    refusal = rejection(outcome.state)
-    assert refusal.condition == "amqp:link:message-size-exceeded"
-    assert (refusal.description or "").endswith(f"{'8192' if why == 'values' else '1024'} {why}.")
-    most = encode_section(AMQP_VALUE, [None] * 8191)
-    [taken] = client.send(link, most)
+def test_bodies_that_cannot_be_converted_in_time_go_on_as_they_are(client: AmqpSim, body: bytes, why: str) -> None:
+    """Only who gets them in another protocol misses them, as a dead letter that says why."""
+    link, stomp = client.sender("t", "topic"), client.broker.connect()
+    client.receiver("t", "topic")
+    stomp.subscribe("/topic/t", ack="auto")
+    [taken] = client.send(link, body)
     assert isinstance(taken.state, Accepted)
-    client.receiver("a")
-    assert client.bodies() == [[None] * 8191], "the link goes on"
+    [arrived] = client.take()
+    assert arrived.payload.endswith(body)
+    assert stomp.messages() == []
+    [(dead, _)] = client.broker.engine.messages.browse(client.broker.engine.queue("DLQ"))
+    found = dead.header.annotations or {}
+    assert found["_AMQ_DL_REASON"] == "too-large"
+    assert why in str(found["_AMQ_DL_TEXT"])
+    client.send(link, encode_section(AMQP_VALUE, "next"))
+    assert (client.bodies(), stomp.bodies()) == (["next"], [b"next"])
+
+
+@pytest.mark.parametrize("values", [8_191, 8_192])
+def test_a_body_that_is_wrong_behind_what_is_checked_is_found_when_it_is_converted(
+    client: AmqpSim, values: int
+) -> None:
+    link, stomp = client.sender("t", "topic"), client.broker.connect()
+    client.receiver("t", "topic")
+    stomp.subscribe("/topic/t", ack="auto")
+    body = encode_section(AMQP_VALUE, [None] * (values - 1) + [""])[:-1] + b"\xff"
+    [outcome] = client.send(link, body)
+    if values == 8_191:
+        assert rejection(outcome.state).condition == "amqp:decode-error"
+        assert client.take() == []
+    else:
+        assert isinstance(outcome.state, Accepted)
+        [arrived] = client.take()
+        assert arrived.payload.endswith(body)
+        assert stomp.messages() == []
+        assert client.broker.engine.queue("DLQ").message_count == 1
 
 
 def test_messages_with_many_values_are_taken_in_several_ticks(client: AmqpSim, monkeypatch: pytest.MonkeyPatch) -> None:
