@@ -130,6 +130,8 @@ class Ticks:
             state.held.begin_call(state.journal)
         goes_on = state.disk_has_announced or not state.disk_is_busy
         more = self._run_due(goes_on) | self._continue_work()
+        if state.held is not None:
+            state.held.absorb(state.journal)
         settle_acknowledged(state)
         self._more = more | self._apply_rules()
         self._watchers.notifications.flush()

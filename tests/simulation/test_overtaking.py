@@ -17,6 +17,7 @@ from tests.support.mqtt_world import FOR_EVER, SimCarrier
 from tests.support.sim_broker import SimBroker, SimClient
 from tests.support.sim_database import SimDatabase
 from tests.support.sim_files import Fault, SimFiles
+from tests.support.stomp_client import frame
 
 #: Messages that the transaction sends, and deliveries that it acknowledges, returns and rejects.
 SENDS = 40
@@ -102,8 +103,8 @@ class Work:
             broker.write()
         heard = [*self.other.take("RECEIPT"), *self.third.take("RECEIPT"), *self.client.take("RECEIPT")]
         heard += [*self.brief.take("RECEIPT"), *self.plain.take("RECEIPT")]
-        for frame in heard:
-            self.confirmed.add(frame.headers["receipt-id"])
+        for each in heard:
+            self.confirmed.add(each.headers["receipt-id"])
             self.overtaken += broker.engine.journal.held
         self.committed = "commit" in self.confirmed
 
@@ -265,7 +266,7 @@ def _confirmed_meanwhile(work: Work, client: SimClient, receipt: str) -> bool:
         work.broker.tick.end()
         work.broker.write()
         assert work.broker.engine.journal.held
-        if any(frame.headers["receipt-id"] == receipt for frame in client.take("RECEIPT")):
+        if any(each.headers["receipt-id"] == receipt for each in client.take("RECEIPT")):
             return True
     return False
 
@@ -366,6 +367,28 @@ def test_what_a_connection_sends_stays_behind_what_it_has_in_the_held_entry(firs
     work.broker.files.crash()
     found = everything(SimBroker(_CONFIG, files=work.broker.files, seed=2))
     assert (found[b"earlier"], found[b"later"]) == (0, 0)
+
+
+@pytest.mark.parametrize("then", ["COMMIT", "ABORT", "UNSUBSCRIBE"])
+def test_what_is_sent_on_and_then_acknowledged_in_one_read_is_not_lost(then: str) -> None:
+    """What comes behind the acknowledgement has it settled within the read, when it is not known yet who waits."""
+    work = Work(SimFiles(1), 1)
+    named = {"id": "more", "transaction": "empty"}
+    _say(work.other, "BEGIN", named)
+    _say(work.other, "SUBSCRIBE", {**named, "destination": "/queue/there"})
+    work._turn()
+    _begun(work)
+    message = work.acks.pop(0)
+    sent = frame("SEND", {"destination": "/queue/made", "persistent": "true"}, b"sent on")
+    read = sent + frame("ACK", {"id": message.headers["ack"]}) + frame(then, named)
+    work.other._tell(lambda: work.other.session.receive_data(read))
+    work.broker.tick.touch(work.other)
+    for _ in range(3):
+        work._turn()
+    assert work.broker.engine.journal.held
+    work.broker.files.crash()
+    found = everything(SimBroker(_CONFIG, files=work.broker.files, seed=2))
+    assert (found[b"sent on"], found[message.body]) == (0, 1)
 
 
 def test_a_qos_2_message_that_is_sent_meanwhile_is_stored_once() -> None:

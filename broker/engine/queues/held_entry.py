@@ -10,8 +10,9 @@ crash before its end, nor must it matter that their records come before those:
     acknowledgements   of consumers whose deliveries are not in the journal, unless the held entry has records about
                        messages of the queue that stay on it (`Ledger.touched`)
 
-Both only of a connection that has nothing in the held entry, and messages only while the present call has recorded
-nothing in it (`sends_may_overtake`): after a crash there is none of a producer's without those that it sent before.
+Both only of a connection that has nothing in the held entry, and only while the present call has recorded nothing in it
+that may be the connection's: after a crash there is none of a producer's messages without those that it sent before,
+and no message is gone that it sent on, and then acknowledged, without the one that it sent.
 
 Once the held entry changes or deletes a definition, whoever did that, nothing more overtakes it
 (`Journal.may_overtake`): after a crash the old one holds, and what was sent in between had been routed by the new one.
@@ -27,6 +28,9 @@ A call may serve several connections: a rejected message that leaves room for an
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from broker.engine.queues.paging.tail import Landing
 from broker.engine.queues.queue import Queue
@@ -67,6 +71,13 @@ class HeldEntry:
         """Whether what a connection sends next may be recorded before it: nothing in it is the connection's."""
         return journal.may_overtake and self._count(journal) == self._begun and not self.is_awaited_by(transport)
 
+    def acknowledgements_may_overtake(self, journal: Journal, transport: object) -> bool:
+        """Whether a connection's acknowledgements may be recorded before it: nothing in it may be the connection's.
+
+        The present call may have recorded what the connection sent before it acknowledged.
+        """
+        return journal.may_overtake and self._count(journal) == self._known and not self.is_awaited_by(transport)
+
     # -- who waits for it ------------------------------------------------------------------------------------------
 
     def depend(self) -> None:
@@ -95,6 +106,14 @@ class HeldEntry:
 
     def _count(self, journal: Journal) -> int:
         return journal.held_count + self._depends
+
+    @contextmanager
+    def recording_for(self, journal: Journal, transport: object) -> Iterator[None]:
+        """Record something for a connection, which waits for it, whoever the present call is for."""
+        self.awaits(transport)
+        before = self._count(journal)
+        yield
+        self._known += self._count(journal) - before
 
     def awaits(self, transport: object) -> None:
         """Note that a connection waits for it."""

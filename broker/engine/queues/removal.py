@@ -157,8 +157,8 @@ def consume(state: State, consumer: Consumer, messages: list[Message]) -> None:
     elif _may_overtake(state, consumer):
         remove(state, queue, messages, reason, overtakes=True)
     else:
-        state.held.awaits(consumer.sink.transport)
-        remove(state, queue, messages, RemovalReason.DELETED if queue.deleted else reason)
+        with state.held.recording_for(state.journal, consumer.sink.transport):
+            remove(state, queue, messages, RemovalReason.DELETED if queue.deleted else reason)
 
 
 def _may_overtake(state: State, consumer: Consumer) -> bool:
@@ -166,9 +166,10 @@ def _may_overtake(state: State, consumer: Consumer) -> bool:
     queue = consumer.queue
     if queue.deleted or queue.kind is not None or queue.reserved or queue.id in state.ledger.touched:
         return False
-    if state.held is None or state.held.is_awaited_by(consumer.sink.transport):
-        return False  # what belongs to this, such as the packet identifier that is released, may be in that entry
-    return state.journal.may_overtake and not consumer.sink.journals_deliveries(consumer)
+    if state.held is None or consumer.sink.journals_deliveries(consumer):
+        return False
+    # Else what belongs to this, such as the packet identifier that is released, may be in that entry.
+    return state.held.acknowledgements_may_overtake(state.journal, consumer.sink.transport)
 
 
 class _Share:
