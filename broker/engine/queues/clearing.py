@@ -148,16 +148,16 @@ def empty(state: State, queue: Queue, messages: list[Message]) -> LongWork:
         del messages[-together:]
         _delete(state, queue, some)
         yield REMOVE_COST * len(some)
+    while queue.tail is not None and not queue.tail.empty:
+        yield REMOVE_COST * upkeep.clear(state, queue, RemovalReason.DELETED, together, deleting=True)
+    if queue.tail is not None:
+        depage.drop(state, queue)  # nothing in memory is below a floor any more
     while queue.ready or queue.scheduled:
         some = queue.backlog.take_head(together)
         arrival.unwatch(state, queue, some)
         some += arrival.unschedule(state, queue, together - len(some))
         _delete(state, queue, some)
         yield REMOVE_COST * len(some)
-    while queue.tail is not None and not queue.tail.empty:
-        yield REMOVE_COST * upkeep.clear(state, queue, RemovalReason.DELETED, together, deleting=True)
-    if queue.tail is not None:
-        depage.drop(state, queue)
     state.dirty.pop(queue, None)
     state.dirty_later.pop(queue, None)
     state.unreached.pop(queue, None)

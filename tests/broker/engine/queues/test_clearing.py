@@ -8,6 +8,7 @@ from broker.engine.delivery import redelivery
 from broker.engine.model.errors import AlreadyInUse, NotFound
 from broker.engine.model.message import RoutingType
 from broker.engine.queues.removal import REMOVE_RUN_MAX
+from broker.engine.queues.steps import TOGETHER_MAX
 from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench
 from tests.broker.engine.queues.paging.backlogs import PAGING, settled
@@ -84,6 +85,24 @@ def test_delete_before_what_was_sent_is_on_disk(memory: int) -> None:
     bench.sent("a", b"2")
     bench.broker.step()
     assert bench.restart().bodies("a") == [b"2"], "the same name, another queue"
+
+
+@pytest.mark.parametrize("together", [2, TOGETHER_MAX])
+def test_delete_what_is_in_memory_behind_a_higher_priority_on_disk(together: int) -> None:
+    bench = Bench(PAGING)
+    for body, priority in ((b"1", 1), (b"2", 1), (b"3", 9), (b"4", 9), (b"5", 9)):
+        bench.sent("q", body, priority=priority)
+    bench.close(bench.take("q", window=1), redelivery.CLOSED)
+    queue = bench.queue("q")
+    assert (queue.ready, queue.paged, queue.backlog.floor) == (3, 2, 9)
+    bench.limit_ticks(1, least=1, together=together)
+    bench.enter().delete_queue(queue)
+    for _ in range(10):
+        bench.broker.tick.end()
+    assert queue.message_count == 0
+    assert bench.engine.usage.messages == 0
+    assert not bench.engine.ticks.is_working
+    assert bench.engine._state.totals.left[RemovalReason.DELETED] == 5
 
 
 def test_a_subscription_in_use_is_not_deleted(bench: Bench) -> None:
