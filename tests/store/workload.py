@@ -236,13 +236,15 @@ class Station:
         self.journal.add(death(**facts, reason=DeadLetterReason.REJECTED))
         self.remove(queue, [id], RemovalReason.DEAD_LETTERED)
 
-    def note(self) -> None:
+    def note(self) -> State:
         """Between operations: if the open entry ends here, this is its state."""
-        self.oracle.noted[self.journal.ticket] = self.state()
+        state = self.oracle.noted[self.journal.ticket] = self.state()
+        return state
 
-    def commit(self) -> int:
+    def commit(self, state: State | None = None) -> int:
+        """`state`: what `note` has returned since the last operation."""
         ticket = self.journal.commit()
-        self.oracle.noted[ticket] = self.state()
+        self.oracle.noted[ticket] = self.state() if state is None else state
         return ticket
 
     def step(self) -> None:
@@ -268,8 +270,8 @@ class Script:
                 return
             for _ in range(self.random.choice((1, 1, 1, 3))):
                 self._operate(station)
-                station.note()
-            station.commit()
+                noted = station.note()
+            station.commit(noted)
             station.now += self.random.choice((0, 1, 50))
             if self.random.random() < 0.7:
                 station.step()
