@@ -28,6 +28,10 @@ SPARK_HOME: Final = Path(pyspark.__file__).parent
 #: How long a process may take to say what is waited for, in seconds: many times what it needs on a busy machine.
 PATIENCE_S: Final = 60.0
 
+#: How long an application may take, in seconds: all of its processes need 40 s of CPU, of which a busy machine may give
+#: them a tenth.
+RUN_S: Final = 900.0
+
 #: For what lives for seconds: the quick compiler only, a collector without threads, Spark's code is not verified.
 QUICK: Final = f"{BRIEF_OPTIONS} -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 
@@ -158,6 +162,6 @@ class Cluster:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=6 * PATIENCE_S,
+            timeout=RUN_S,
             check=False,
         )

@@ -15,10 +15,10 @@ import pytest
 from spark_jobs import pyfiles
 from store import decode
 from store.record import RecordType
-from tests.spark_jobs.cluster import CONF, Cluster
+from tests.spark_jobs.cluster import CONF, RUN_S, Cluster
 from tests.spark_jobs.journals import Growing, raw, rows
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(RUN_S + 100)]
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -92,7 +92,7 @@ def test_a_cluster_by_its_name_gets_the_code_from_here(cluster: Cluster, journal
         env=cluster.environment | {"PYTHONPATH": str(pyfiles.ROOT)},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=RUN_S,
         check=False,
     )
     assert done.returncode == 3, done.stdout + done.stderr
