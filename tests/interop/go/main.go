@@ -14,8 +14,11 @@ import (
 	amqp "github.com/Azure/go-amqp"
 )
 
+// patienceOfAll is RUN_S of programs.py, which ends it otherwise.
+const patienceOfAll = 2 * time.Minute
+
 func main() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patienceOfAll)
 	defer cancel()
 	if err := run(ctx, os.Args[1], os.Args[2], os.Args[3:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -25,7 +25,7 @@ final class Forward {
                 forward(connection, arguments[1], route[0], route[1].split(","), open);
             }
             connection.start();
-            if (!open.await(60, TimeUnit.SECONDS)) {
+            if (!open.await(120, TimeUnit.SECONDS)) {
                 throw new IllegalStateException(open.getCount() + " routes have not ended");
             }
         }
