@@ -120,9 +120,15 @@ class StompFormat:
         return encode_head(pairs + [pair for pair in added.items() if pair[0] not in FRAMES])
 
     def refilled(self, head: bytes, body: Body, content: bytes) -> tuple[bytes, bytes]:
-        """Return the head without the length and encoding (gzip ...) of the old body, and the new content."""
+        """Return the head without the encoding (gzip ...) of the old body, and the new content.
+
+        Bytes stay bytes, even if they are text now: a head with a length has the new one.
+        """
         gone = (CONTENT_LENGTH, b"content-encoding")
-        return encode_head([pair for pair in header_pairs(head) if pair[0] not in gone]), content
+        pairs = [pair for pair in header_pairs(head) if pair[0] not in gone]
+        if says_length(head):
+            pairs.append((CONTENT_LENGTH, b"%d" % len(content)))
+        return encode_head(pairs), content
 
 
 def header_pairs(head: bytes) -> list[tuple[bytes, bytes]]:
