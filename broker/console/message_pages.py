@@ -38,7 +38,7 @@ class MessagePages(Pages):
 
     def _about_act(self, visit: Visit) -> None:
         target = visit.text("to").strip() if visit.text("do") == "move" else ""
-        edits = bool(_edit(visit)) and visit.text("do") == "retry"
+        edits = bool(_edit(visit)) and visit.text("do") != "remove"
         require_new_task(visit.access, self._desk.engine, visit.text("queue"), target, edits=edits)
 
     async def show(self, visit: Visit) -> Response:

@@ -211,8 +211,8 @@ async def consumer_of(access: Access, engine: Engine, id: str) -> Consumer | Non
 def require_new_task(access: Access, engine: Engine, queue: str, target: str, *, edits: bool) -> None:
     """Require what a new task needs: `manage` on its queue and on its target; empty: back to where messages came from.
 
-    Messages may have come from anywhere, so editing them on the way back needs `manage` on everything.  Raises as the
-    others.
+    Messages may have come from anywhere, so editing them needs `manage` on everything, also on a move: they still name
+    their sender and where they first died, and a later retry or rule takes them there.  Raises as the others.
     """
     require_queue(access, engine, queue)
     _require_effects(access, engine, target, edits=edits)
@@ -230,7 +230,7 @@ def require_step(engine: Engine, task: Task) -> None:
 def _require_effects(access: Access, engine: Engine, target: str, *, edits: bool) -> None:
     if target:
         require_target(access, engine, target)
-    elif edits and not access.everywhere(Permission.MANAGE):
+    if edits and not access.everywhere(Permission.MANAGE):
         require_whole(access)
 
 

@@ -239,7 +239,7 @@ async def test_what_a_user_may_not_manage_is_hidden(broker: TestBroker, browser:
     for name in ("orders", "secret"):
         broker.queue(name)
     await broker.sent("orders", [b"x"])
-    managing(broker, "orders")
+    managing(broker, "orders.#")
     await browser.log_in("alice", "s3cret")
     assert (await browser.get("/")).to == "/queues"
     page = await browser.get("/queues")
@@ -253,6 +253,7 @@ async def test_what_a_user_may_not_manage_is_hidden(broker: TestBroker, browser:
     page = await browser.get("/queue?name=orders")
     id = str(broker.held("orders")[0].id)
     assert (await browser.send(page, "/messages", do="move", to="secret", id=id)).status == 403
+    assert (await browser.send(page, "/messages", do="move", to="orders.mine", id=id, unset="x")).status == 403
     assert (await browser.send(page, "/messages", queue="secret", do="remove", all="1")).status == 403
     assert (await browser.send(page, "/queue/pause", name="secret")).status == 403
     assert (await browser.send(await browser.get("/send"), "/send", to="secret", text="x")).status == 403

@@ -211,11 +211,12 @@ async def test_a_task_that_is_not_there(client: Client, path: str) -> None:
     assert (answer.status, answer.json["code"]) == (404, "not-found")
 
 
-async def test_who_edits_what_goes_back_manages_all(broker: TestBroker, client: Client) -> None:
+@pytest.mark.parametrize("what", [{"kind": "retry"}, {"kind": "move", "target": "DLQ.mine"}])
+async def test_who_edits_what_may_go_back_manages_all(broker: TestBroker, client: Client, what: dict[str, str]) -> None:
     await die(broker, "secret", b"1")
-    for address, edit, status in (("DLQ", {}, 201), ("DLQ", {"text": "x"}, 403), ("#", {"text": "x"}, 201)):
+    for address, edit, status in (("DLQ.#", {}, 201), ("DLQ.#", {"text": "x"}, 403), ("#", {"text": "x"}, 201)):
         managing(broker, address)
-        asked = {"kind": "retry", "queue": "DLQ", "dry_run": True, "edit": edit}
+        asked = {**what, "queue": "DLQ", "dry_run": True, "edit": edit}
         answer = await client.call("POST", TASKS, token=None, headers=basic("alice", "s3cret"), json=asked)
         assert answer.status == status
 
