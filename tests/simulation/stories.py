@@ -914,7 +914,7 @@ class Story:
         disk = self.files.fork(self.checking.getrandbits(30))
         disk.crash()
         try:
-            self.check(disk)
+            self._return_to(self.check(disk))
         except Exception as wrong:  # else the writer takes it for a failure of the disk
             self.wrong = self.wrong or wrong
 
@@ -976,10 +976,13 @@ class Story:
             raise AssertionError(f"{name} has also {here - there}, and after a restart {there - here}")
         disk = self.files.fork(self.seed)
         disk.crash()
-        again = self.check(disk)
+        self._return_to(self.check(disk))
+
+    def _return_to(self, broker: SimBroker) -> None:
+        """Let the clients with sessions return to the next broker."""
         for actor in self.actors:
             if isinstance(actor, (Publisher, Subscriber)):
-                actor.come_back(again)
+                actor.come_back(broker)
 
 
 def _unlimited(queue: Queue) -> bool:
