@@ -159,7 +159,7 @@ class Acceptors:
         await asyncio.gather(*(server.stop(http_seconds) for server in self._http.values()))
         for listener in self._listeners.values():
             listener.abort()
-        self.logins.strangers.close()
+        self.logins.reads.close()
         self._listening.clear()
 
 

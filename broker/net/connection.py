@@ -241,7 +241,7 @@ class Connection(asyncio.Protocol):
             self._await_turn()
 
     def watch(self) -> None:
-        """Until its peer has logged in, let it be read when it has its turn among all such (`strangers`)."""
+        """Until its peer has logged in, let it be read when it has its turn among all such (`read_turns`)."""
         if self.session is not None and not (self.session.established or self.peer.secure):
             self._number = self.fileno
             self._await_turn()
@@ -254,11 +254,11 @@ class Connection(asyncio.Protocol):
         if session.established or self._closing_since:
             self._have_read_all()
         elif not self._waiting and not self._turn_awaited:
-            self._turn_awaited = logins.strangers.watch(number, self)
+            self._turn_awaited = logins.reads.watch(number, self)
             self._apply_reading()
 
     def read_next(self) -> None:
-        """It has its turn: read what has come (see Stranger)."""
+        """It has its turn: read what has come (see Unread)."""
         self._turn_awaited = False
         if self.session is not None and self.session.established:
             self._have_read_all()
@@ -268,7 +268,7 @@ class Connection(asyncio.Protocol):
         """Be read as ever: it has logged in, or ends."""
         number, self._number, self._turn_awaited = self._number, -1, False
         if number >= 0 and self._origin.logins is not None:
-            self._origin.logins.strangers.forget(number)
+            self._origin.logins.reads.forget(number)
 
     def _in_turn(self, call: Callable[[], None], held: int = 0) -> None:
         """Make a call that a peer has caused which has not logged in, maybe later; `held`: the bytes in it."""

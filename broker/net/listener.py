@@ -173,7 +173,7 @@ class Listener(Origin):
         """Let connections make room whose peers have hung up.
 
         A client that connects again at once may be accepted before the end of its old connection is read.  Sockets are
-        looked at for this only at the limit, and the more there are the more seldom, whatever strangers do.
+        looked at for this only at the limit, and the more there are the more seldom, whatever unauthenticated peers do.
         """
         now = self.monotonic_ms()
         if now - self._looked_at < len(self._slots) // LOOKED_AT_PER_MS:

@@ -2,7 +2,7 @@
 
 Thousands of sockets may become readable at once, each with the end of a login, or of a TLS handshake, which costs up to
 some milliseconds.  So what is beyond the budget of a turn waits for later ones, and only some of the sockets are read
-in each (`strangers`).  There addresses (of IPv6: /64 networks) take turns, so that a flood from one of them delays its
+in each (`read_turns`).  There addresses (of IPv6: /64 networks) take turns, so that a flood from one of them delays its
 own logins.  Clients that have logged in do not wait here.
 """
 
@@ -13,7 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Final
 
-from broker.net.strangers import Strangers
+from broker.net.read_turns import ReadTurns
 from broker.security.throttle import block
 
 #: Microseconds of CPU time for logins in one turn of the event loop.
@@ -35,7 +35,7 @@ class LoginTurns:
     def __init__(self, cpu_us: Callable[[], int]) -> None:
         self._cpu_us = cpu_us
         #: Those that are not read until their turn comes.
-        self.strangers = Strangers()
+        self.reads = ReadTurns()
         self._left = TURN_US
         self._scheduled = False
         # By address, oldest first; the address whose turn is next comes first.

@@ -322,7 +322,7 @@ class MqttConnection:
             self._enter(State.ANSWERING)  # a CONNECT has arrived, however wrong
         said: list[tuple[Property[Any], Any]] = [(SERVER_REFERENCE, error.servers)] if error.servers else []
         explained = Properties([*said, explanation(error.sentence)]) if self.version == V5 else Properties()
-        if self._view.stranger:
+        if self._view.before_login:
             code = error.return_code if self.version != V5 else int(error.reason) if error.connack else None
             if code is not None and self.version:
                 self.send(Connack(code, properties=explained))

@@ -64,9 +64,9 @@ def malformed(sentence: str, rule: str = "", *, silent: bool = False) -> MqttErr
     return MqttError(ReasonCode.MALFORMED_PACKET, sentence, rule, silent=silent)
 
 
-def too_large(nbytes: int, most: int, *, stranger: bool) -> MqttError:
-    """An error for a packet of `nbytes` bytes: too large for any client, or (`stranger`) before login."""
-    before = " before the login" if stranger else ""
+def too_large(nbytes: int, most: int, *, before_login: bool) -> MqttError:
+    """An error for a packet of `nbytes` bytes: too large for any client, or (`before_login`) before login."""
+    before = " before the login" if before_login else ""
     sentence = f"a packet of {nbytes} bytes, at most {most} are allowed{before}"
     return MqttError(ReasonCode.PACKET_TOO_LARGE, sentence, "MQTT-3.2.2-15")
 

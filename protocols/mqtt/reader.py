@@ -165,12 +165,12 @@ class PacketReader:
             sentence = "the length of a packet takes more than four bytes"
             raise malformed(sentence, "MQTT-1.5.5-1", silent=not self.version)
         stop = body + length
-        most = self._limits.connect_bytes_max if view.stranger else self._limits.packet_bytes_max
+        most = self._limits.connect_bytes_max if view.before_login else self._limits.packet_bytes_max
         if stop - at > most:
             if not self.version:  # only a client whose version of MQTT is known gets an answer
                 self.version, self._wanted = early_version(data, body), 1
             if self.version:
-                raise too_large(stop - at, most, stranger=view.stranger)
+                raise too_large(stop - at, most, before_login=view.before_login)
             return None
         if stop > end and not (length > self._limits.whole_bytes_max and data[at] >> 4 == _PUBLISH):
             self._wanted = stop - end

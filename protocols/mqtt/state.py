@@ -125,7 +125,7 @@ class View:
 
     `kinds`: the types of the packets that may be received.  `working`: whether PUBLISH and its acknowledgements may be
     sent.  `reads`: whether anything is read; a server reads nothing between CONNECT and CONNACK, as the client has not
-    logged in yet, though it may send already (3.1.4).  `stranger`: whether the peer is an unknown client.
+    logged in yet, though it may send already (3.1.4).  `before_login`: whether the peer is such a client.
     """
 
     state: State
@@ -134,7 +134,7 @@ class View:
     kinds: frozenset[int]
     working: bool
     reads: bool
-    stranger: bool
+    before_login: bool
 
 
 def kinds(triggers: Iterable[str]) -> frozenset[int]:

@@ -76,7 +76,7 @@ class AmqpSession(AmqpEndpoint):
     def handlers(self) -> Handlers:
         return _HANDLERS
 
-    def refuse_stranger(self, nbytes: int, most: int) -> None:
+    def refuse_before_login(self, nbytes: int, most: int) -> None:
         """End as after a first frame that is too large."""
         text = f"Around a login {most} bytes may be sent, there are {nbytes}."
         self.fail_with(FrameTooLarge(FRAMING_ERROR, text))

@@ -80,9 +80,9 @@ class MqttSession(MqttEndpoint):
         reason = ReasonCode.SERVER_SHUTTING_DOWN if self.established else ReasonCode.SERVER_UNAVAILABLE
         self.goodbye(self.moved(MOVED) if moved else MqttError(reason, "the broker is shutting down"))
 
-    def refuse_stranger(self, nbytes: int, most: int) -> None:
+    def refuse_before_login(self, nbytes: int, most: int) -> None:
         """End as after a CONNECT that is too large."""
-        self.fail_with(too_large(nbytes, most, stranger=True))
+        self.fail_with(too_large(nbytes, most, before_login=True))
 
     def taken_over(self) -> None:
         """A CONNACK that waits for the journal goes first."""

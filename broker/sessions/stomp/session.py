@@ -283,7 +283,7 @@ class StompSession(Port):
         self.touch()
         self.end(redelivery.DISCONNECTED)
 
-    def refuse_stranger(self, nbytes: int, most: int) -> None:
+    def refuse_before_login(self, nbytes: int, most: int) -> None:
         """End with the ERROR for a first frame that is too large."""
         self.fail_with(first_too_large(most))
 

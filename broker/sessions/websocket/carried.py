@@ -11,7 +11,7 @@ from broker.sessions.session import Session
 class Carried(Session, Stepping, Protocol):
     """A session of any protocol."""
 
-    def refuse_stranger(self, nbytes: int, most: int) -> None:
+    def refuse_before_login(self, nbytes: int, most: int) -> None:
         """End the connection: around its login the client has sent `nbytes` bytes, `most` (connect-bytes-max) may be.
 
         It is told what one is whose login is too large.

@@ -224,7 +224,7 @@ class WebSocketSession(WrappingSession):
         elif not inner.established and not inner.lost:
             self._empty_bytes += _HEADER_BYTES + len(frame.data)
             if self._empty_bytes > self._connect_bytes_max:
-                inner.refuse_stranger(self._empty_bytes, self._connect_bytes_max)
+                inner.refuse_before_login(self._empty_bytes, self._connect_bytes_max)
 
     def data_to_send(self) -> bytes:
         """Return the output since the last call: that of the inner session is one message."""

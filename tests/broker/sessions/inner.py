@@ -57,7 +57,7 @@ class Inner:
     def touch(self) -> None:
         self.told.append("touch")
 
-    def refuse_stranger(self, nbytes: int, most: int) -> None:
+    def refuse_before_login(self, nbytes: int, most: int) -> None:
         self.told.append(f"{nbytes} > {most}")
 
     def shut_down(self, *, moved: bool = False) -> None:

@@ -17,22 +17,22 @@ from typing import Final, Protocol
 READ_TOGETHER: Final = 256
 
 
-class Stranger(Protocol):
+class Unread(Protocol):
     """A connection that is not read until its turn comes."""
 
     def read_next(self) -> None:
         """Read what has come."""
 
 
-class Strangers:
+class ReadTurns:
     """The connections of all acceptors that are not read until their turn comes, by the numbers of their sockets."""
 
     def __init__(self) -> None:
         self._poll: select.epoll | None = None
-        self._waiting: dict[int, Stranger] = {}
+        self._waiting: dict[int, Unread] = {}
         self._closed = not hasattr(select, "epoll")
 
-    def watch(self, number: int, stranger: Stranger) -> bool:
+    def watch(self, number: int, connection: Unread) -> bool:
         """Call `read_next` once the socket is readable and has its turn; False: it is to be read at once."""
         if self._closed:
             return False
@@ -48,7 +48,7 @@ class Strangers:
         except OSError:
             self.forget(number)
             return False
-        self._waiting[number] = stranger
+        self._waiting[number] = connection
         return True
 
     def forget(self, number: int) -> None:
@@ -60,9 +60,9 @@ class Strangers:
     def _read_some(self) -> None:
         assert self._poll is not None, "it is what the event loop has seen"
         for number, _ in self._poll.poll(0, READ_TOGETHER):
-            stranger = self._waiting.get(number)
-            if stranger is not None:
-                stranger.read_next()
+            connection = self._waiting.get(number)
+            if connection is not None:
+                connection.read_next()
 
     def close(self) -> None:
         """Watch nobody any more: those that wait are read at once."""
@@ -72,5 +72,5 @@ class Strangers:
             asyncio.get_running_loop().remove_reader(poll.fileno())
             poll.close()
         waiting, self._waiting = self._waiting, {}
-        for stranger in waiting.values():
-            stranger.read_next()
+        for connection in waiting.values():
+            connection.read_next()

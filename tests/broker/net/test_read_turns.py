@@ -9,8 +9,8 @@ from contextlib import ExitStack, asynccontextmanager
 
 import pytest
 
-from broker.net import strangers
-from broker.net.strangers import Strangers
+from broker.net import read_turns
+from broker.net.read_turns import ReadTurns
 from tests.broker.net.logins import Client, World, acceptor, until
 
 
@@ -28,13 +28,13 @@ class Reader:
         self._noted = noted
 
     def read_next(self) -> None:
-        """See Stranger."""
+        """See Unread."""
         self._noted.append(self._name)
 
 
 async def test_some_of_those_that_are_readable_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strangers, "READ_TOGETHER", 2)
-    watched, noted = Strangers(), list[str]()
+    monkeypatch.setattr(read_turns, "READ_TOGETHER", 2)
+    watched, noted = ReadTurns(), list[str]()
     with ExitStack() as stack:
         pairs = [[stack.enter_context(each) for each in socket.socketpair()] for _ in range(5)]
         for number, (mine, _) in enumerate(pairs):
@@ -65,17 +65,17 @@ async def listening(world: World) -> AsyncIterator[tuple[int, list[Client]]]:
     finally:
         listener.close()
         listener.abort()
-        world.turns.strangers.close()
+        world.turns.reads.close()
         await until(lambda: not listener.connections)
 
 
 async def test_many_that_send_at_once_are_read_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strangers, "READ_TOGETHER", 2)
+    monkeypatch.setattr(read_turns, "READ_TOGETHER", 2)
     world = World()
     async with listening(world) as (port, sessions):
         with ExitStack() as stack:
             peers = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(8)]
-            await until(lambda: len(world.turns.strangers._waiting) == 8)
+            await until(lambda: len(world.turns.reads._waiting) == 8)
             for number, peer in enumerate(peers):
                 peer.sendall(b"LOGIN" if number % 2 else b"LOG")
             seen: list[int] = []
@@ -85,7 +85,7 @@ async def test_many_that_send_at_once_are_read_in_turns(monkeypatch: pytest.Monk
             assert max(seen) <= 4, "those of two polls, if the event loop has seen them together"
             peers[0].sendall(b"LOGIN")
             await until(lambda: sum([len(each.told) for each in sessions]) == 9)
-            assert len(world.turns.strangers._waiting) == 3, "who has logged in is read as ever"
+            assert len(world.turns.reads._waiting) == 3, "who has logged in is read as ever"
             for peer in peers:
                 peer.sendall(b"more")
             await until(lambda: sum([each.told[-1] == b"more" for each in sessions]) == 8)
@@ -96,7 +96,7 @@ async def test_the_end_of_one_that_has_not_logged_in_is_seen(last: bytes) -> Non
     world = World()
     async with listening(world) as (port, sessions):
         with socket.create_connection(("127.0.0.1", port)) as peer:
-            await until(lambda: bool(world.turns.strangers._waiting))
+            await until(lambda: bool(world.turns.reads._waiting))
             peer.sendall(last)
         await until(lambda: b"eof" in sessions[0].told or b"lost" in sessions[0].told)
         assert sessions[0].told[0] in (last or b"eof", b"eof", b"lost")
