@@ -13,7 +13,7 @@ from broker.console.visit import Refused, Visit, go_to
 from broker.engine import Address
 from broker.engine.model.row import kebab
 from broker.engine.model.settings import as_mapping
-from broker.management.callers import managed, require_address
+from broker.management.callers import managed, require_address, require_all_queues
 from broker.management.durable import durable, finished
 from broker.management.models.addresses import address_counts, address_shown
 from broker.management.models.settings import deciding, plain
@@ -39,10 +39,13 @@ class AddressPages(Pages):
             ("GET", "/addresses", self.show_all, None),
             ("POST", "/addresses/make", self.make, _about_new),
             ("GET", "/address", self.show, _about),
-            ("POST", "/address/pause", self.pause, _about),
-            ("POST", "/address/resume", self.pause, _about),
-            ("POST", "/address/delete", self.delete, _about),
+            ("POST", "/address/pause", self.pause, self._about_queues),
+            ("POST", "/address/resume", self.pause, self._about_queues),
+            ("POST", "/address/delete", self.delete, self._about_queues),
         ]
+
+    async def _about_queues(self, visit: Visit) -> None:
+        await require_all_queues(visit.access, self._desk.engine, visit.text("name"))
 
     async def show_all(self, visit: Visit) -> Response:
         """The addresses that the visitor manages."""
@@ -57,7 +60,7 @@ class AddressPages(Pages):
         """One address."""
         engine = self._desk.engine
         address = engine.operators.address(visit.text("name"))
-        shown = address_shown(engine, self._desk.broker.links, address)
+        shown = address_shown(engine, self._desk.broker.links, address, visit.access)
         context = {"address": shown, "settings": self._settings(address)}
         return self._desk.page(visit, "address.html", context)
 

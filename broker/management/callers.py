@@ -147,6 +147,17 @@ def require_address(access: Access, address: str) -> None:
     access.require(Permission.MANAGE, address)
 
 
+async def require_all_queues(access: Access, engine: Engine, address: str) -> None:
+    """Require `manage` on an address and each of its queues, which an entry of their own may deny.  Raises Denied."""
+    require_address(access, address)
+    found = engine.addresses.get(address)
+    names = [] if found is None else [queue.name for queue in found.queues]
+    allowed = set(await managed(access, names, lambda name: (address, name)))
+    for name in names:
+        if name not in allowed:
+            access.require(Permission.MANAGE, address, name, named=f"all queues of {address}")
+
+
 def require_queue(access: Access, engine: Engine, name: str) -> None:
     """Require `manage` on a queue, by name or full name.  Raises Denied; NotFound if it is hidden from the caller."""
     address, queue_name = split_fqqn(name)

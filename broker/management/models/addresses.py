@@ -8,6 +8,9 @@ from typing import Final
 from pydantic import Field
 
 from broker.engine import Address, Engine, is_full
+from broker.engine.model.access import Access
+from broker.engine.model.permissions import Permission
+from broker.management.callers import manages_divert
 from broker.management.models.base import Body, Next, RoutingTypeName, Shown, Total, model_of
 from broker.management.models.settings import Settings, settings_of
 from broker.sessions.links.links import Links
@@ -48,7 +51,7 @@ class AddressShown(AddressCounts):
     id: int
     internal: bool = Field(description="Whether it is the broker's own.")
     stopped_producers: int = Field(description="Producers blocked until there is room.")
-    queue_names: list[str] = Field(description=f"Its first {QUEUES_SHOWN_MAX} queues.")
+    queue_names: list[str] = Field(description=f"Of its first {QUEUES_SHOWN_MAX} queues those that the caller manages.")
     divert_names: list[str]
     remote_queue: RemoteQueue | None = Field(description="Its target if it is a remote queue of a link; else null.")
     settings: Settings
@@ -112,16 +115,17 @@ def _remote_queue(links: Links, name: str) -> RemoteQueue | None:
     return None
 
 
-def address_shown(engine: Engine, links: Links, address: Address) -> AddressShown:
-    """An address in detail."""
+def address_shown(engine: Engine, links: Links, address: Address, access: Access) -> AddressShown:
+    """An address in detail, with the queues and diverts that the caller manages."""
+    queues, manage = islice(address.queues, QUEUES_SHOWN_MAX), Permission.MANAGE
     return model_of(
         AddressShown,
         address,
         **_counts(address),
         internal=engine.operators.is_own(address),
         stopped_producers=len(address.blocked),
-        queue_names=[queue.name for queue in islice(address.queues, QUEUES_SHOWN_MAX)],
-        divert_names=[divert.name for divert in engine.operators.diverts_of(address)],
+        queue_names=[queue.name for queue in queues if access.might(manage, address.name, queue.name)],
+        divert_names=[divert.name for divert in engine.operators.diverts_of(address) if manages_divert(access, divert)],
         remote_queue=_remote_queue(links, address.name),
         settings=settings_of(address.settings),
     )

@@ -10,7 +10,7 @@ from broker.engine.model.message import RoutingType
 from broker.engine.model.row import kebab
 from broker.engine.model.settings import as_mapping
 from broker.management import sending
-from broker.management.callers import managed, require_address, require_destination
+from broker.management.callers import managed, require_address, require_all_queues, require_destination
 from broker.management.calls import CallerAccess, Calls, anybody
 from broker.management.cursors import after_name
 from broker.management.durable import durable, finished
@@ -63,8 +63,8 @@ class AddressCalls:
         calls.add("GET", "/addresses", self.list, about=anybody)
         calls.add("GET", path, self.show, about=_about)
         calls.add("PUT", path, self.create, about=_about, status=201, problems=(409, 507))
-        calls.add("PATCH", path, self.change, about=_about, problems=(507,))
-        calls.add("DELETE", path, self.delete, about=_about, problems=(409,))
+        calls.add("PATCH", path, self.change, about=self._about_queues, problems=(507,))
+        calls.add("DELETE", path, self.delete, about=self._about_queues, problems=(409,))
         calls.add("GET", f"{path}/settings", self.settings, about=_about)
         calls.add(
             "POST",
@@ -75,6 +75,9 @@ class AddressCalls:
             problems=(409, 507),
             body_bytes_max=SEND_BYTES_MAX,
         )
+
+    async def _about_queues(self, name: Name, access: CallerAccess) -> None:
+        await require_all_queues(access, self._engine, name)
 
     async def _about_send(self, name: Name, access: CallerAccess) -> None:
         require_destination(access, self._engine, name)
@@ -95,9 +98,9 @@ class AddressCalls:
         shown = await in_turns(address_counts(addresses[name]) if name in addresses else None for name in chosen)
         return AddressList(addresses=shown, next=next, total=len(names))
 
-    async def show(self, name: Name) -> AddressShown:
+    async def show(self, name: Name, access: CallerAccess) -> AddressShown:
         """One address."""
-        return address_shown(self._engine, self._broker.links, self._engine.operators.address(name))
+        return address_shown(self._engine, self._broker.links, self._engine.operators.address(name), access)
 
     async def settings(self, name: Name) -> EffectiveSettings:
         """The settings that apply to an address, whether or not it exists, and the match that sets each."""
@@ -109,14 +112,16 @@ class AddressCalls:
         }
         return EffectiveSettings(name=name, matches=[match for match, _ in layers], settings=settings)
 
-    async def create(self, request: Request, name: Name, body: NewAddress | None = None) -> AddressShown:
+    async def create(
+        self, request: Request, name: Name, access: CallerAccess, body: NewAddress | None = None
+    ) -> AddressShown:
         """Create an address; answered once that is on disk."""
         types = {RoutingType[each] for each in (body.routing_types if body else ())}
         self._broker.tick.enter()
         address = self._engine.operators.make_address(name, types)
         log_action(request, "address.made", address=address.name)
         await durable(self._engine)
-        return address_shown(self._engine, self._broker.links, address)
+        return address_shown(self._engine, self._broker.links, address, access)
 
     async def change(self, request: Request, name: Name, body: AddressChange) -> AddressPaused:
         """Pause or resume all queues of an address; answered once that is on disk."""

@@ -362,6 +362,17 @@ async def test_an_address_is_managed_by_its_very_name(broker: TestBroker, browse
     assert "orders " in broker.engine.addresses
 
 
+async def test_an_address_with_a_queue_of_others_is_theirs_too(broker: TestBroker, browser: Browser) -> None:
+    broker.queue("orders")
+    managing(broker, "orders", denied=["orders::orders"])
+    await browser.log_in("alice", "s3cret")
+    page = await browser.get("/address?name=orders")
+    assert page.status == 200
+    for action in ("pause", "delete"):
+        assert (await browser.send(page, f"/address/{action}", name="orders", force="1")).status == 403
+    assert "orders" in broker.engine.addresses
+
+
 async def test_a_trail_is_for_who_manages_all_that_its_message_was_on(broker: TestBroker, browser: Browser) -> None:
     await die(broker, "orders", b"1")
     [message] = broker.held("DLQ")

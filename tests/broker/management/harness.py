@@ -329,10 +329,11 @@ class Client:
             await writer.wait_closed()
 
 
-def managing(broker: TestBroker, *addresses: str, role: str = "team") -> None:
-    """The role, as it is alice's, may manage these, and nothing else."""
+def managing(broker: TestBroker, *addresses: str, role: str = "team", denied: Sequence[str] = ()) -> None:
+    """The role, as it is alice's, may manage these, and nothing else; `denied`: nor these, which they cover."""
     broker.tick.enter()
-    broker.engine.secure(PermissionTable([(address, {Permission.MANAGE: frozenset({role})}) for address in addresses]))
+    given = {Permission.MANAGE: frozenset({role})}
+    broker.engine.secure(PermissionTable([*((each, given) for each in addresses), *((each, {}) for each in denied)]))
 
 
 async def upload(broker: TestBroker, name: str, body: bytes, format: int = 1) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from urllib.parse import quote
 
 import pytest
 
 from broker.engine.model.message import Message
 from broker.engine.routing import registry
-from tests.broker.management.harness import Client, TestBroker
+from tests.broker.management.harness import Client, TestBroker, basic, managing
 
 ADDRESSES = "/api/v1/addresses"
 
@@ -56,6 +57,23 @@ async def test_an_address_tells_its_diverts(broker: TestBroker, client: Client) 
     broker.queue("a")
     await client.call("PUT", "/api/v1/diverts/copies", json={"address": "a", "forwarding_addresses": ["b"]})
     assert (await client.get(f"{ADDRESSES}/a"))["divert_names"] == ["copies"]
+
+
+async def test_what_on_an_address_is_not_the_callers_is_hidden_and_stays(broker: TestBroker, client: Client) -> None:
+    alice = partial(client.call, token=None, headers=basic("alice", "s3cret"))
+    for queue in ("orders", "vault"):
+        await client.call("PUT", f"/api/v1/queues/{queue}", json={"address": "orders", "make_address": True})
+    for name, to in (("copy", "orders.copy"), ("tap", "secret")):
+        await client.call("PUT", f"/api/v1/diverts/{name}", json={"address": "orders", "forwarding_addresses": [to]})
+    managing(broker, "orders.#", denied=["orders::vault"])
+    shown = (await alice("GET", f"{ADDRESSES}/orders")).json
+    assert (shown["queue_names"], shown["divert_names"]) == (["orders"], ["copy"])
+    for method, query, body in (("PATCH", "", {"paused": True}), ("DELETE", "?force=true", None)):
+        refused = await alice(method, f"{ADDRESSES}/orders{query}", json=body)
+        assert (refused.status, "manage all queues of orders (manage)" in refused.json["detail"]) == (403, True)
+    assert not broker.engine.queue("vault").paused
+    managing(broker, "orders.#")
+    assert (await alice("DELETE", f"{ADDRESSES}/orders?force=true")).json["queues"] == 2
 
 
 async def test_a_message_is_sent(broker: TestBroker, client: Client) -> None:
