@@ -61,6 +61,7 @@ from broker.engine.moves import move
 from broker.engine.moves.dead_letter_groups import DeadLetterGroup
 from broker.engine.moves.move import Destination, Placed
 from broker.engine.queues import arrival
+from broker.engine.queues.address import Address
 from broker.engine.queues.paging import upkeep
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import in_steps, removal_bytes, remove
@@ -469,15 +470,18 @@ def send(state: State, queue: Queue, step: MoveResult, wanted: list[Wanted], opt
         wanted = [(message, DISK_FULL, target) for message, _, target in wanted]
     moving: list[Placed] = []
     staying = []
+    coming: dict[Address, tuple[int, int]] = {}  # messages and bytes of `moving`
     for message, where, target in wanted:
         refused = where if isinstance(where, str) else ""
         if isinstance(where, Destination):
             placed = _placed(state, queue, message, where, options)
+            count, nbytes = coming.get(where.address, (0, 0))
             if placed is None:
                 refused = NO_QUEUE
-            elif state.room.admit_moved(placed.address, placed.targets) is Admission.BLOCK:
+            elif state.room.admit_moved(where.address, placed.targets, count, nbytes) is Admission.BLOCK:
                 refused = ADDRESS_FULL
             else:
+                coming[where.address] = count + 1, nbytes + placed.copy.size
                 _take_out(state, queue, message)
                 moving.append(placed)
         if refused:

@@ -353,9 +353,12 @@ class Room:
         admission = self.admit(address, len(messages) - 1, size_of(messages) - messages[-1].size)
         return self.admit(address, 0, 0) if admission in (Admission.FAIL, Admission.DROP) else admission
 
-    def admit_moved(self, address: Address, targets: Targets) -> Admission:
-        """What becomes of a message that the broker moves to these queues: OK, PAGE, or BLOCK (it must stay)."""
-        if not self.is_tight(address):
+    def admit_moved(self, address: Address, targets: Targets, count: int = 0, nbytes: int = 0) -> Admission:
+        """What becomes of a message that the broker moves to these queues: OK, PAGE, or BLOCK (it must stay).
+
+        `count`, `nbytes`: of those that it moves there before this one.
+        """
+        if self.usage.fits(0) and not is_full(address, count, nbytes):
             return Admission.OK
         return Admission.PAGE if _stuck_queue(targets) is None else Admission.BLOCK
 

@@ -465,6 +465,18 @@ def test_a_full_address_takes_what_comes_back() -> None:
     assert sorted(bench.bodies("a")) == [b"1", b"2"]
 
 
+@pytest.mark.parametrize(("limit", "taken"), [({"max-size-messages": 5}, 5), ({"max-size-bytes": 1_600}, 2)])
+def test_what_a_full_address_cannot_page_stays(limit: dict[str, object], taken: int) -> None:
+    """A move takes many messages in a step: those before count too."""
+    bench = Bench({"match": "b", **limit})
+    bench.declare("b", last_value=True)
+    bench.sent("a", *[b"%d" % number for number in range(20)], durable=False)
+    step = moved(bench, "a", "b")
+    assert step.moved == taken
+    assert step.refused == {"address-full": 20 - taken}
+    assert bench.queue("b").ready == taken
+
+
 # -- away --------------------------------------------------------------------------------------------------------------
 
 
