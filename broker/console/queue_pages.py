@@ -15,7 +15,7 @@ from broker.console.visit import ROWS, Refused, Visit, go_to
 from broker.engine import NewQueue, Queue
 from broker.engine.model.attributes import parse
 from broker.engine.model.task import TaskKind, TaskRequest
-from broker.management.callers import managed, require_address, require_queue
+from broker.management.callers import managed, require_new_queue, require_queue
 from broker.management.durable import durable
 from broker.management.models.queues import queue_counts, queue_shown
 from broker.management.operator_log import caller_fields
@@ -154,4 +154,5 @@ class QueuePages(Pages):
 
 
 def _about_new(visit: Visit) -> None:
-    require_address(visit.access, visit.text("address").strip() or visit.text("name").strip())
+    name = visit.text("name").strip()
+    require_new_queue(visit.access, visit.text("address").strip() or name, name)

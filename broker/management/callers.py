@@ -158,6 +158,12 @@ async def require_all_queues(access: Access, engine: Engine, address: str) -> No
             access.require(Permission.MANAGE, address, name, named=f"all queues of {address}")
 
 
+def require_new_queue(access: Access, address: str, name: str) -> None:
+    """Require `manage` on the address of a new queue, and on its full name, if an entry of its own denies that."""
+    require_address(access, address)
+    access.require(Permission.MANAGE, address, name)
+
+
 def require_queue(access: Access, engine: Engine, name: str) -> None:
     """Require `manage` on a queue, by name or full name.  Raises Denied; NotFound if it is hidden from the caller."""
     address, queue_name = split_fqqn(name)

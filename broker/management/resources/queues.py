@@ -9,7 +9,7 @@ from broker.engine import Queue, parse_selector
 from broker.engine.model.errors import AlreadyInUse
 from broker.engine.model.message import RoutingType
 from broker.engine.model.row import kebab
-from broker.management.callers import managed, require_address, require_queue
+from broker.management.callers import managed, require_new_queue, require_queue
 from broker.management.calls import CallerAccess, Calls, anybody
 from broker.management.cursors import after_name
 from broker.management.durable import durable
@@ -123,4 +123,4 @@ class QueueCalls:
 
 
 async def _about_new(name: Name, access: CallerAccess, body: NewQueue | None = None) -> None:
-    require_address(access, (body.address if body else "") or name)
+    require_new_queue(access, (body.address if body else "") or name, name)

@@ -368,6 +368,7 @@ async def test_an_address_with_a_queue_of_others_is_theirs_too(broker: TestBroke
     await browser.log_in("alice", "s3cret")
     page = await browser.get("/address?name=orders")
     assert page.status == 200
+    assert (await browser.send(await browser.get("/queues"), "/queues/make", name="orders")).status == 403
     for action in ("pause", "delete"):
         assert (await browser.send(page, f"/address/{action}", name="orders", force="1")).status == 403
     assert "orders" in broker.engine.addresses

@@ -72,8 +72,12 @@ async def test_what_on_an_address_is_not_the_callers_is_hidden_and_stays(broker:
         refused = await alice(method, f"{ADDRESSES}/orders{query}", json=body)
         assert (refused.status, "manage all queues of orders (manage)" in refused.json["detail"]) == (403, True)
     assert not broker.engine.queue("vault").paused
+    managing(broker, "orders.#", denied=["orders::cellar"])
+    for queue, status in (("cellar", 403), ("attic", 201)):
+        made = await alice("PUT", f"/api/v1/queues/{queue}", json={"address": "orders"})
+        assert made.status == status
     managing(broker, "orders.#")
-    assert (await alice("DELETE", f"{ADDRESSES}/orders?force=true")).json["queues"] == 2
+    assert (await alice("DELETE", f"{ADDRESSES}/orders?force=true")).json["queues"] == 3
 
 
 async def test_a_message_is_sent(broker: TestBroker, client: Client) -> None:
