@@ -16,7 +16,7 @@ from broker.engine.model.errors import InvalidTask
 from broker.engine.model.message import PropertyView
 from broker.engine.model.task import Task, TaskKind
 from broker.management import lines
-from broker.management.callers import require_queue
+from broker.management.callers import require_queue, require_task
 from broker.management.calls import CallerAccess, Calls, whole
 from broker.management.client_tasks import turn
 from broker.management.cursors import cursor, place
@@ -71,7 +71,7 @@ class ExportCalls:
             "GET",
             f"{path}/messages:export",
             self.export,
-            about=about,
+            about=self._about_export,
             response_model=ExportedMessages,
             problems=(409, 503),
         )
@@ -98,6 +98,11 @@ class ExportCalls:
 
     async def _about(self, name: Name, access: CallerAccess) -> None:
         require_queue(access, self._engine, name)
+
+    async def _about_export(self, name: Name, access: CallerAccess, task: StepOf = 0) -> None:
+        require_queue(access, self._engine, name)
+        if task:  # else its answers would tell of another queue's task
+            require_task(access, self._engine.tasks.task(task))
 
     async def export(
         self,

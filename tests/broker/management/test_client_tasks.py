@@ -197,6 +197,10 @@ async def test_a_step_of_another_task_is_refused(broker: TestBroker, client: Cli
     assert (kind.status, kind.json["code"]) == (400, "invalid-task")
     none = await client.call("POST", IMPORT, json=asked(LINE) | {"task": 99_999})
     assert (none.status, none.json["code"]) == (404, "not-found")
+    managing(broker, "orders")
+    hidden = await client.call("GET", f"{EXPORT}?task={other}", token=None, headers=basic("alice", "s3cret"))
+    denied = f"permission denied: not allowed to manage task {other} (manage)"
+    assert (hidden.status, hidden.json["detail"]) == (403, denied)
 
 
 async def test_imports_are_for_those_who_manage_the_whole_broker(broker: TestBroker, client: Client) -> None:
