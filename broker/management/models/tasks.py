@@ -96,6 +96,12 @@ class NewTask(Body):
         0, ge=0, le=ID_MAX, description="How many messages the client has for an import or replay; 0: unknown."
     )
 
+    @model_validator(mode="after")
+    def _no_blank_filter(self) -> NewTask:
+        if self.filter.isspace():
+            raise PydanticCustomError("blank-filter", "filter is blank: leave it out to take every message")
+        return self
+
     def request(self, by: dict[str, str], identity: Identity | None) -> TaskRequest:
         """The engine's request; `by`, `identity`: who starts the task."""
         group = {name: value for name, value in self.group.model_dump().items() if value is not None}

@@ -181,6 +181,7 @@ async def test_tasks_are_listed_the_latest_first(broker: TestBroker, client: Cli
         ({"kind": "retry", "queue": "a", "ids": list(range(1, IDS_MAX + 2))}, 400, "invalid-task"),
         ({"kind": "retry", "queue": "a", "ids": [1], "filter": "b"}, 400, "invalid-task"),
         ({"kind": "retry", "queue": "a", "filter": "a ="}, 400, "invalid-selector"),
+        ({"kind": "purge", "queue": "a", "filter": " "}, 400, "invalid-body"),
         ({"kind": "retry", "queue": "a", "group": {"colour": "red"}}, 400, "invalid-body"),
         ({"kind": "retry", "queue": "a", "edit": {"base64": "*"}}, 400, "invalid-body"),
         ({"kind": "retry", "queue": "a", "edit": {"text": "", "base64": ""}}, 400, "invalid-body"),
