@@ -187,12 +187,12 @@ class ClientSubscriptions:
     def _lasting(self, subscription: ClientSubscription) -> Queue | None:
         """The queue that a subscription has with or without a consumer, if it has one.
 
-        Another queue of its name is another subscriber's, who has made it meanwhile; those of shared ones are reserved.
+        Another queue of its name is another subscriber's, who has made it meanwhile; so is its own if it has QoS 0 now,
+        with which it has none without a consumer.  Those of shared ones are reserved.
         """
         queue = self._state.queues.get(subscription.name)
-        if queue is None or not (subscription.shared or queue.id == subscription.queue_id):
-            return None
-        return queue
+        own = queue is not None and subscription.reliable and queue.id == subscription.queue_id
+        return queue if own or subscription.shared else None
 
     def finishing(self, subscription: ClientSubscription) -> None:
         """Note that an ended subscription has messages in flight."""
