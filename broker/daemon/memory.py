@@ -45,15 +45,14 @@ QUEUE_AS_MESSAGES: Final = 10
 
 #: After how many new objects the collector visits them; after how many such visits more than none it visits all those
 #: again; after how many of the latter it visits everything, which is the last resort (`FULL_AFTER`).  Few of a read's
-#: objects are left when 7,500 more have been made, so most are never visited.  While 230,000 messages with annotations
-#: are made (700,000 objects), the longest collection takes 1.0 ms of CPU and all of them 39 ms, on Python 3.11; with
-#: (5_000, 1) 1.1 and 45, with (10_000, 0) 1.2 and 42, with (10_000, 5) 5 and 66.  If clients have tens of thousands of
-#: messages under way, (5_000, 1) takes 0.2 us for each, and this 0.1.
-COLLECTED_AFTER: Final = 7_500, 0, 100_000
+#: objects are left when 5,000 more have been made, so most are never visited.  While 230,000 messages with annotations
+#: are made (700,000 objects), the longest collection takes 0.7 ms of CPU and all of them 35 ms, on Python 3.11; with
+#: (5_000, 1) 0.9 and 41, with (7_500, 0) 1.1 and 37, with (10_000, 5) 5 and 66.
+COLLECTED_AFTER: Final = 5_000, 0, 100_000
 
-#: After how many collections of the second kind everything is visited, if few messages are in memory.  At 15,000
+#: After how many collections of the second kind everything is visited, if few messages are in memory.  At 10,000
 #: objects each, these are 30 million that have become old.
-FULL_AFTER: Final = 2_000
+FULL_AFTER: Final = 3_000
 
 #: mallopt(3): the number of heaps.  The heap of another thread, such as the journal's writer, would not be returned.
 _M_ARENA_MAX: Final = -8
