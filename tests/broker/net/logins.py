@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import cast
 
@@ -117,6 +118,23 @@ def acceptor(
         handshake_timeout=int(PATIENCE_S * 1_000),
         context=None if context is None else lambda: context,
     )
+
+
+@asynccontextmanager
+async def listening(
+    world: World, *, context: ssl.SSLContext | None = None, connections_max: int = -1
+) -> AsyncIterator[tuple[int, list[Client]]]:
+    """An acceptor, until all of its connections have ended: its port and its sessions."""
+    sessions: list[Client] = []
+    listener = acceptor(world, sessions, context=context, connections_max=connections_max)
+    [(_, port)] = await listener.open("127.0.0.1", 0)
+    try:
+        yield port, sessions
+    finally:
+        listener.close()
+        listener.abort()
+        world.turns.reads.close()
+        await until(lambda: not listener.connections)
 
 
 async def until(true: Callable[[], bool]) -> None:

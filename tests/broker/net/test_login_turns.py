@@ -6,8 +6,8 @@ import asyncio
 import gc
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, ExitStack
 from functools import partial
 
 import pytest
@@ -16,7 +16,7 @@ from broker.net.connection import Connection
 from broker.net.handshake import Handshake
 from broker.net.login_turns import BYTES_WAITING_MAX, BYTES_WAITING_TOTAL_MAX, TURN_US
 from broker.net.tls import TlsSettings, make_context
-from tests.broker.net.logins import Client, World, acceptor, until
+from tests.broker.net.logins import Client, World, acceptor, listening, until
 from tests.support.certificates import Authority
 from tests.support.process import PATIENCE_S
 
@@ -205,20 +205,12 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("ca"))
 
 
-@asynccontextmanager
-async def secured(
+def secured(
     world: World, authority: Authority, *, connections_max: int = -1
-) -> AsyncIterator[tuple[int, list[Client]]]:
+) -> AbstractAsyncContextManager[tuple[int, list[Client]]]:
     """An acceptor with TLS: its port and its sessions."""
-    sessions: list[Client] = []
     context = make_context(TlsSettings(*authority.issue("broker")))
-    listener = acceptor(world, sessions, context=context, connections_max=connections_max)
-    [(_, port)] = await listener.open("127.0.0.1", 0)
-    try:
-        yield port, sessions
-    finally:
-        listener.close()
-        listener.abort()
+    return listening(world, context=context, connections_max=connections_max)
 
 
 async def greet(port: int, context: ssl.SSLContext) -> asyncio.StreamWriter:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack
 
 import pytest
 
 from broker.net import read_turns
 from broker.net.read_turns import ReadTurns
-from tests.broker.net.logins import Client, World, acceptor, until
+from tests.broker.net.logins import World, listening, until
 
 
 @pytest.fixture
@@ -52,21 +51,6 @@ async def test_some_of_those_that_are_readable_have_their_turn(monkeypatch: pyte
         watched.close()
         assert noted[5:] == ["again", "2", "3", "4"], "those that are left are read at once"
         assert not watched.watch(pairs[0][0].fileno(), Reader("late", noted))
-
-
-@asynccontextmanager
-async def listening(world: World) -> AsyncIterator[tuple[int, list[Client]]]:
-    """An acceptor: its port and its sessions."""
-    sessions: list[Client] = []
-    listener = acceptor(world, sessions)
-    [(_, port)] = await listener.open("127.0.0.1", 0)
-    try:
-        yield port, sessions
-    finally:
-        listener.close()
-        listener.abort()
-        world.turns.reads.close()
-        await until(lambda: not listener.connections)
 
 
 async def test_many_that_send_at_once_are_read_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:

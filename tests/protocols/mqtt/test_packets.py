@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from protocols.mqtt.codes import V5, V31, V311, PacketType, Role
@@ -58,6 +56,7 @@ from tests.protocols.mqtt.peer import (
     shown,
     text,
 )
+from tests.support.calls import counted_calls
 from tests.support.interpreted import interpreted
 from tests.support.wire import check_codec, feed
 
@@ -304,19 +303,10 @@ def test_a_reason_without_properties_has_no_property_length() -> None:
 def test_a_run_of_refusals_is_what_one_by_one_is_but_costs_less(properties: Properties) -> None:
     """A client may send 75,000 PUBRELs in a read that nobody knows."""
     ids = [1, 2, 255, 256, 65_535, *range(3, 200)]
-    calls = 0
-
-    def count(frame: object, event: str, argument: object) -> None:
-        nonlocal calls
-        calls += event == "call"
-
-    sys.setprofile(count)
-    try:
+    with counted_calls() as calls:
         run = encode_ack(Ack(P.PUBCOMP, ids, 0x92, properties), V5)
-    finally:
-        sys.setprofile(None)
     assert run == b"".join([encode(Ack(P.PUBCOMP, [id], 0x92, properties), V5) for id in ids])
-    assert calls < len(ids)
+    assert calls.total() < len(ids)
 
 
 def test_3_1_1_acknowledgements_have_a_packet_id_and_nothing_else() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from protocols.stomp.errors import StompError
 from protocols.stomp.headers import escape, is_name, unescape
 from tests.support import stomp_client
+from tests.support.calls import counted_calls
 from tests.support.interpreted import interpreted
 
 SPECIAL = st.text(st.sampled_from("\\\n\r:cnr aä🐎")) | st.text(st.characters(exclude_characters="\0", codec="utf-8"))
@@ -96,16 +96,7 @@ def test_escapes_are_read_from_left_to_right(version: str, value: bytes) -> None
 @pytest.mark.parametrize("convert", [escape, unescape])
 def test_many_escapes_cost_no_call_each(convert: Callable[[bytes, str], bytes]) -> None:
     """A client may send 64 KiB of them in each frame."""
-    calls = 0
-
-    def count(frame: object, event: str, argument: object) -> None:
-        nonlocal calls
-        calls += event in ("call", "c_call")
-
     value = b"\\n\\c\\\\" * 10_000
-    sys.setprofile(count)
-    try:
+    with counted_calls(builtin=True) as calls:
         convert(value, "1.2")
-    finally:
-        sys.setprofile(None)
-    assert calls < 100
+    assert calls.total() < 100

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from dataclasses import replace
 from functools import partial
@@ -20,6 +19,7 @@ from store.record import DeadLetterReason, RemovalReason
 from tests.broker.engine.engine_harness import Bench, Taker, notes
 from tests.simulation.world import check_accounts, check_counters, journal_records, reasons
 from tests.support.bodies import body_of
+from tests.support.calls import counted_calls
 
 DELAY = {"match": "a", "redelivery-delay": 5000}
 
@@ -457,13 +457,10 @@ def test_the_end_of_a_consumer_of_many_takes_no_call_for_each() -> None:
     bench.sent("a", *[b"%d" % n for n in range(500)])
     first = bench.take("a", window=-1)
     assert len(first.take()) == 500
-    engine, calls = bench.enter(), list[str]()
-    sys.setprofile(lambda frame, event, _: calls.append(frame.f_code.co_name) if event == "call" else None)
-    try:
+    engine = bench.enter()
+    with counted_calls() as calls:
         engine.consumers.close(first.consumer, redelivery.DISCONNECTED)
-    finally:
-        sys.setprofile(None)
-    assert len(calls) < 250, Counter(calls).most_common(3)
+    assert calls.total() < 250, calls.most_common(3)
     bench.run()
     assert Counter(counted(bench).values()) == {0: 499, 1: 1}
 

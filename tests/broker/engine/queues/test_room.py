@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 
 import pytest
@@ -20,6 +19,7 @@ from broker.engine.routing import registry
 from tests.broker.engine.engine_harness import Bench, Producing
 from tests.broker.engine.queues.parts import message
 from tests.simulation.world import small
+from tests.support.calls import counted_calls
 from tests.support.interpreted import interpreted
 
 ADDRESS = "a"
@@ -192,18 +192,9 @@ def test_a_full_address_with_many_queues_is_asked_without_looking_at_them() -> N
     bench.sent(ADDRESS, b"1", b"2", routing_type=RoutingType.MULTICAST)
     address, room = bench.engine.addresses[ADDRESS], bench.enter()._state.room
     assert room.admit(address, 0, 0) is Admission.PAGE
-    calls = 0
-
-    def count(frame: object, event: str, argument: object) -> None:
-        nonlocal calls
-        calls += event == "call"
-
-    sys.setprofile(count)
-    try:
+    with counted_calls() as calls:
         room.admit(address, 0, 0)
-    finally:
-        sys.setprofile(None)
-    assert calls < 50
+    assert calls.total() < 50
     bench.change("s7", non_destructive=True)
     assert room.admit(address, 0, 0) is Admission.BLOCK
 
