@@ -21,7 +21,6 @@ from broker.engine.model.errors import AlreadyInUse
 from broker.engine.model.message import RoutingType
 from broker.engine.model.settings import ConfigDelete
 from broker.engine.model.settings_match import SettingsTable
-from broker.engine.queues import clearing
 from broker.engine.queues.address import Address
 from broker.engine.queues.diverts import Divert
 from broker.engine.queues.queue import Queue
@@ -158,7 +157,9 @@ class Configuration:
                 continue
             if queue.address.settings.config_delete_queues is ConfigDelete.FORCE:
                 state.report("config.deleted", queue=queue.name, messages=queue.message_count)
-                yield self._delete(queue)
+                cost = registry.deletion_cost(queue)
+                registry.delete_named_queue(state, queue)
+                yield cost
         for address in list(state.addresses.values()):
             yield LOOK_COST
             is_there = state.addresses.get(address.name) is address
@@ -173,12 +174,6 @@ class Configuration:
             return
         state.report("config.deleted", address=address.name)
         yield from registry.delete_in_steps(state, address, registry.delete_named_queue)
-
-    def _delete(self, queue: Queue) -> int:
-        """Delete a queue; returns what that has cost."""
-        removed = min(queue.message_count, clearing.REMOVED_TOGETHER)
-        registry.delete_named_queue(self._state, queue)
-        return registry.DELETE_COST + clearing.REMOVE_COST * removed
 
 
 def _check(queue: Queue, address: Address, routing_type: RoutingType, *, durable: bool) -> None:

@@ -358,7 +358,7 @@ class Room:
 
         `count`, `nbytes`: of those that it moves there before this one.
         """
-        if self.usage.fits(0) and not is_full(address, count, nbytes):
+        if not self.is_tight(address, count, nbytes):
             return Admission.OK
         return Admission.PAGE if _stuck_queue(targets) is None else Admission.BLOCK
 
@@ -405,9 +405,12 @@ class Room:
         """Whether messages that an address admits now wait on disk, on those of its queues that can page."""
         return address.settings.address_full_policy is _PAGE and self.is_tight(address)
 
-    def is_tight(self, address: Address) -> bool:
-        """Whether memory is full, for what is there already: it goes to disk if it can."""
-        return not self.usage.fits(0) or is_full(address)
+    def is_tight(self, address: Address, count: int = 0, nbytes: int = 0) -> bool:
+        """Whether memory is full, for what is there already: it goes to disk if it can.
+
+        `count`, `nbytes`: of what the address has moved to it, which takes as much memory elsewhere until then.
+        """
+        return not self.usage.fits(0) or is_full(address, count, nbytes)
 
     def has_room(self, address: Address, count: int, nbytes: int) -> bool:
         """Whether no limit would be reached with so many messages more in memory."""
