@@ -252,7 +252,7 @@ class Connection(asyncio.Protocol):
         if number < 0 or session is None or logins is None:
             return
         if session.established or self._closing_since:
-            self._have_read_all()
+            self._end_turns()
         elif not self._waiting and not self._turn_awaited:
             self._turn_awaited = logins.reads.watch(number, self)
             self._apply_reading()
@@ -261,11 +261,11 @@ class Connection(asyncio.Protocol):
         """It has its turn: read what has come (see Unread)."""
         self._turn_awaited = False
         if self.session is not None and self.session.established:
-            self._have_read_all()
+            self._end_turns()
         self._apply_reading()
 
-    def _have_read_all(self) -> None:
-        """Be read as ever: it has logged in, or ends."""
+    def _end_turns(self) -> None:
+        """Read it without turns from now on: the peer has logged in, or the connection ends."""
         number, self._number, self._turn_awaited = self._number, -1, False
         if number >= 0 and self._origin.logins is not None:
             self._origin.logins.reads.forget(number)
@@ -323,7 +323,7 @@ class Connection(asyncio.Protocol):
         """The socket is closed: end the session.  Thousands may be closed before anything else happens."""
         self._transport = None
         if self._number >= 0:
-            self._have_read_all()
+            self._end_turns()
         self._origin.forget(self)
         if self._waiting:
             self._in_turn(self._end_session)
@@ -463,7 +463,7 @@ class Connection(asyncio.Protocol):
     def _hang_up(self, transport: asyncio.Transport) -> None:
         self._closing_since = self._origin.monotonic_ms()
         self._origin.closing(self)
-        self._have_read_all()
+        self._end_turns()
         if transport.is_closing():
             return
         transport.resume_reading()

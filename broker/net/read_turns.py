@@ -3,7 +3,7 @@
 The event loop reads all sockets that are readable before anything else happens.  Thousands of peers may send something
 at the same moment, and to read each takes some 10 us.  So those that have not logged in are not read by it until their
 turn comes: they are watched by a poll of their own, which is asked for a few of them at a time.  Clients that have
-logged in are read as ever.  Where there is no epoll, all are.
+logged in are read at once.  Where there is no epoll, all are.
 """
 
 from __future__ import annotations
