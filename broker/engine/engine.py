@@ -154,6 +154,7 @@ class Engine:
         restored = restore(self._state, self.sessions, records)
         self.consumers.reservations.restore()
         self.retained.restore()
+        self.tasks.restore(restored.tasks)
         return restored
 
     def settle_restored(self) -> None:

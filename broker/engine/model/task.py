@@ -10,7 +10,7 @@ A client drives the tasks of some kinds step by step: it has the other end of th
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Final
@@ -18,6 +18,10 @@ from typing import Any, Final
 from broker.engine.model.access import Identity
 from broker.engine.model.edit import UNCHANGED, Edit
 from broker.engine.model.row import kebab
+
+#: The most targets for which messages are counted separately; the others are counted together.
+TARGETS_MAX: Final = 50
+OTHER_TARGETS: Final = "others"
 
 
 class TaskKind(StrEnum):
@@ -109,6 +113,11 @@ class TaskRequest:
         return 0 if self.dry_run else self.rate
 
     @property
+    def most_in_step(self) -> int:
+        """The most messages that a step moves: a tenth of a second's worth at the task's rate; 0: it has no rate."""
+        return max(self.pace // 10, 1) if self.pace else 0
+
+    @property
     def chooses(self) -> bool:
         """Whether it selects messages by a filter or a group."""
         return bool(self.filter or self.group)
@@ -132,6 +141,19 @@ class Progress:
     last: int = 0
     below: int = 0
 
+    def add(self, moved: int, looked_at: int, targets: Mapping[str, int], refused: Mapping[str, int]) -> None:
+        """Add the result of a step."""
+        self.moved += moved
+        self.looked_at += looked_at
+        _count(self.targets, targets)
+        _count(self.refused, refused)
+
+
+def _count(total: dict[str, int], more: Mapping[str, int]) -> None:
+    for name, count in more.items():
+        known = name if name in total or len(total) < TARGETS_MAX else OTHER_TARGETS
+        total[known] = total.get(known, 0) + count
+
 
 @dataclass(slots=True, eq=False)
 class Task:
@@ -139,6 +161,10 @@ class Task:
 
     `queue_id` and `address` identify its queue: the task ignores a later queue of the same name, and users with
     `manage` on the queue may still look at the task after the queue is deleted.  Empty if it has no queue.
+
+    The rest is forgotten by a restart.  `turn`: when the next step may be made, if not at once; `tries`: how often it
+    has found no room; `arrivals`: of a purge, its queue's id and count of arrivals when it started; `watching`: called
+    when the state changes, or a client may make the next step.
     """
 
     id: int
@@ -150,6 +176,10 @@ class Task:
     progress: Progress = field(default_factory=Progress)
     queue_id: int = 0
     address: str = ""
+    turn: int = 0
+    tries: int = 0
+    arrivals: tuple[int, int] | None = None
+    watching: list[Callable[[], None]] = field(default_factory=list)
 
     @property
     def about(self) -> dict[str, str | int]:

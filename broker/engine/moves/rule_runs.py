@@ -57,7 +57,6 @@ from broker.engine.moves.dead_letter_rules import (
 )
 from broker.engine.moves.move import Destination
 from broker.engine.moves.transfer import MoveOptions, MoveResult
-from broker.engine.queues.paging import upkeep
 from broker.engine.queues.paging.depage import RETRY_MS
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
@@ -229,7 +228,7 @@ class DeadLetterRules(Watcher):
         seen = self._watched[queue]
         below = min([message.id for message in state.landing_on(queue)], default=_NO_ID)
         try:
-            run, complete = self._between(queue, seen, below)
+            run, complete = transfer.next_between(state, queue, seen, below)
         except NotReadable as error:
             state.report("paging.failed", queue=queue.name, error=str(error))
             del self._new[queue]
@@ -260,7 +259,7 @@ class DeadLetterRules(Watcher):
         due = {id: at for id, at in zip(batch.ids, batch.dues, strict=True) if at <= state.now}
         rest = [(id, at) for id, at in zip(batch.ids, batch.dues, strict=True) if id not in due]
         try:
-            run, complete = self._between(queue, min(due) - 1, max(due) + 1)
+            run, complete = transfer.next_between(state, queue, min(due) - 1, max(due) + 1)
         except NotReadable as error:
             state.report("paging.failed", queue=queue.name, error=str(error))
             self._enter(queue, rest + [(id, state.now + RETRY_MS) for id in due], fresh=batch.fresh)
@@ -273,16 +272,6 @@ class DeadLetterRules(Watcher):
             there = {message.id for message, _ in found}
             held = [id for id in due if id <= reached and id not in there]
             self._enter(queue, [(id, state.now + HELD_AGAIN_MS) for id in held], fresh=True)
-
-    def _between(self, queue: Queue, after: int, below: int) -> tuple[list[Message], bool]:
-        """Return the waiting messages between two ids, as many as one step may move, and whether these are all.
-
-        Raises NotReadable.
-        """
-        most = self._state.limits.move_step_max
-        run = upkeep.between(self._state, queue, after, below, most)
-        complete = len(run) < most
-        return run, not transfer.shorten(run) and complete
 
     def _enter(self, queue: Queue, letters: Sequence[tuple[int, int]], *, fresh: bool = False) -> None:
         """Schedule letters to be examined again, each at its time."""
@@ -387,7 +376,7 @@ class DeadLetterRules(Watcher):
         Changes nothing else.  Raises NotReadable.
         """
         rules = self.rules if rules is None else rules
-        run, trial.complete = self._between(queue, trial.last, _NO_ID)
+        run, trial.complete = transfer.next_between(self._state, queue, trial.last, _NO_ID)
         for message in run:
             trial.last = message.id
             letter = dead_letter(queue.name, message, is_copy=self._has_copies(queue))

@@ -152,10 +152,7 @@ def choose(state: State, queue: Queue, selection: MessageRange, extra: int = 0) 
     if selection.ids:
         return _named(state, queue, selection.ids, extra)
     below = selection.below or state.journal.allocate_ids(1)  # larger than that of any message so far
-    most = state.limits.move_step_max
-    looked_at = upkeep.between(state, queue, selection.after, below, most)
-    complete = len(looked_at) < most
-    complete = not shorten(looked_at, extra) and complete
+    looked_at, complete = next_between(state, queue, selection.after, below, extra)
     filter, group = selection.filter, selection.group
     run = looked_at
     if group is not None:
@@ -169,7 +166,18 @@ def choose(state: State, queue: Queue, selection: MessageRange, extra: int = 0) 
     return MoveResult(below, last, complete, looked_at=len(looked_at)), run
 
 
-def shorten(run: list[Message], extra: int = 0) -> bool:
+def next_between(state: State, queue: Queue, after: int, below: int, extra: int = 0) -> tuple[list[Message], bool]:
+    """The waiting messages between two ids, as many as one step may move, and whether these are all.
+
+    Raises NotReadable.
+    """
+    most = state.limits.move_step_max
+    run = upkeep.between(state, queue, after, below, most)
+    complete = len(run) < most
+    return run, not _shorten(run, extra) and complete
+
+
+def _shorten(run: list[Message], extra: int) -> bool:
     """Shorten a run to what one step may move, if each grows by `extra` bytes; returns whether any were cut."""
     nbytes = 0
     for at, message in enumerate(run):
@@ -183,7 +191,7 @@ def shorten(run: list[Message], extra: int = 0) -> bool:
 def _named(state: State, queue: Queue, ids: tuple[int, ...], extra: int) -> tuple[MoveResult, list[Message]]:
     found = upkeep.chosen(state, queue, ids)
     run = list(found.values())
-    complete = not shorten(run, extra)
+    complete = not _shorten(run, extra)
     if not complete:  # those named behind the last one are left to the next step
         ids = ids[: ids.index(next(islice(found, len(run), None)))]
     step = MoveResult(0, ids[-1], complete, looked_at=len(ids))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from broker.engine.delivery.subscribe import parse_selector
-from broker.engine.filter import Filter
 from broker.engine.model.errors import DiskFull
 from broker.engine.model.task import Task, TaskKind, TaskRequest
 from broker.engine.moves.dead_letter_groups import DeadLetterGroup
@@ -21,13 +20,6 @@ class TaskSteps:
         self._state = state
         self._messages = messages
         self._administration = administration
-        self._filters: dict[int, Filter | None] = {}
-        self._arrivals: dict[int, tuple[int, int]] = {}  # of a purge: its queue's id and count of arrivals at its start
-
-    def forget(self, task: Task) -> None:
-        """Forget a task that makes no more steps."""
-        self._filters.pop(task.id, None)
-        self._arrivals.pop(task.id, None)
 
     def step(self, task: Task, queue: Queue) -> MoveResult:
         """Move or remove the next messages; returns how far it came.  Raises EngineError."""
@@ -36,14 +28,12 @@ class TaskSteps:
             return self._named(task, queue)
         if self._takes_all(task, queue):
             return self._all(task, queue)
-        if task.id not in self._filters:
-            self._filters[task.id] = parse_selector(request.filter)
         selection = MessageRange(
-            self._filters[task.id],
+            parse_selector(request.filter),
             after=progress.last,
             below=progress.below,
             group=DeadLetterGroup(**request.group) if request.group else None,  # type: ignore[arg-type]
-            most=most_in_step(request),
+            most=request.most_in_step,
         )
         return self._verb(request, queue, selection)
 
@@ -58,7 +48,7 @@ class TaskSteps:
     def _named(self, task: Task, queue: Queue) -> MoveResult:
         """Make a step with messages named by id; `last` counts those looked at so far."""
         ids, first, limit = task.request.ids, task.progress.last, self._state.limits.move_step_max
-        most = min(most_in_step(task.request) or limit, limit)
+        most = min(task.request.most_in_step or limit, limit)
         result = self._verb(task.request, queue, MessageRange(ids=ids[first : first + most]))
         last = first + result.looked_at
         result.below, result.last, result.complete = 0, last, last == len(ids)
@@ -73,8 +63,8 @@ class TaskSteps:
             return False
         arrivals = (queue.id, queue.counters.added)
         if not task.progress.below:
-            self._arrivals[task.id] = arrivals
-        return self._arrivals.get(task.id) == arrivals
+            task.arrivals = arrivals
+        return task.arrivals == arrivals
 
     def _all(self, task: Task, queue: Queue) -> MoveResult:
         """Make a step of a purge, also before the deletion of a queue; after its last step, delete the queue."""
@@ -97,8 +87,3 @@ class TaskSteps:
             messages = task.progress.moved + some
             self._state.report("queue.deleted", queue=queue.name, messages=messages, **request.by)
         return MoveResult(below, 0, complete, moved=some, looked_at=some)
-
-
-def most_in_step(request: TaskRequest) -> int:
-    """The most messages that a step moves: a tenth of a second's worth at the task's rate; 0: it has no rate."""
-    return max(request.pace // 10, 1) if request.pace else 0

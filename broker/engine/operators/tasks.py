@@ -35,10 +35,10 @@ from broker.engine.model.errors import (
 from broker.engine.model.task import STEERING, Task, TaskKind, TaskRequest, TaskState, TaskVerb
 from broker.engine.moves.dead_letter_groups import DeadLetterGroup
 from broker.engine.moves.replay import NAME_CHARS_MAX
-from broker.engine.moves.transfer import DISK_FULL, MessageRange, MoveResult
+from broker.engine.moves.transfer import DISK_FULL, MessageRange
 from broker.engine.operators.administration import Administration
 from broker.engine.operators.messages import QueueMessages
-from broker.engine.operators.task_steps import TaskSteps, most_in_step
+from broker.engine.operators.task_steps import TaskSteps
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
 from broker.engine.routing import registry
@@ -62,10 +62,6 @@ IDS_LOGGED_MAX: Final = 100
 
 #: The highest rate of a task, in messages a second.
 RATE_MAX: Final = 1_000_000
-
-#: The most targets for which messages are counted separately; the others are counted together.
-TARGETS_MAX: Final = 50
-OTHER_TARGETS: Final = "others"
 
 _CLIENT_GONE: Final = f"its client has made no call for {CLIENT_SILENCE_MS_MAX // 60_000} min"
 _RESTARTED: Final = "the broker was restarted: repeat the command, which begins another task"
@@ -97,18 +93,20 @@ class Tasks:
         self._state = state
         self._messages = messages
         self._steps = TaskSteps(state, messages, administration)
-        self._watchers: dict[int, list[Callable[[], None]]] = {}
-        self._turns: dict[int, int] = {}  # when the next step of a task may be made, if not at once
-        self._tries: dict[int, int] = {}  # how often the next step has found no room
+        self._by_id: dict[int, Task] = {}
         self._permit: Callable[[Task], None] = _anything
+
+    def restore(self, tasks: Mapping[int, Task]) -> None:
+        """Take over the tasks that the journal has; `go_on` resumes them."""
+        self._by_id.update(tasks)
 
     def all(self) -> list[Task]:
         """All tasks on record, the latest first."""
-        return sorted(self._state.tasks.values(), key=lambda task: -task.id)
+        return sorted(self._by_id.values(), key=lambda task: -task.id)
 
     def task(self, id: int) -> Task:
         """A task by its number.  Raises NotFound."""
-        task = self._state.tasks.get(id)
+        task = self._by_id.get(id)
         if task is None:
             raise NotFound(f"task {id} does not exist")
         return task
@@ -123,7 +121,7 @@ class Tasks:
         _check(request)
         parse_selector(request.filter)
         driven = request.kind.driven
-        active = sum(not task.state.ended and task.request.kind.driven is driven for task in state.tasks.values())
+        active = sum(not task.state.ended and task.request.kind.driven is driven for task in self._by_id.values())
         if active >= ACTIVE_MAX:
             those = "exports, imports and replays" if driven else "tasks"
             raise TooManyTasks(f"{active} {those} have not ended: wait for one, or cancel it")
@@ -131,12 +129,8 @@ class Tasks:
         task.progress.total = request.total
         queue = None if request.kind.named else self._about_queue(task)
         if queue is not None and not driven:
-            try:
-                self._advance(task, queue)
-            except EngineError:
-                self._steps.forget(task)
-                raise
-        state.tasks[task.id] = task
+            self._advance(task, queue)
+        self._by_id[task.id] = task
         self._log_started(task)
         if task.state.ended:
             self._log_ended(task)
@@ -168,14 +162,11 @@ class Tasks:
     @contextmanager
     def watched(self, task: Task, call: Callable[[], None]) -> Iterator[None]:
         """Within this context, call `call` whenever a task changes its state or its client may make the next step."""
-        self._watchers.setdefault(task.id, []).append(call)
+        task.watching.append(call)
         try:
             yield
         finally:
-            watching = self._watchers[task.id]
-            watching.remove(call)
-            if not watching:
-                del self._watchers[task.id]
+            task.watching.remove(call)
 
     def go_on(self, permit: Callable[[Task], None]) -> None:
         """Resume running tasks after a restart, and fail those driven by clients.
@@ -183,7 +174,7 @@ class Tasks:
         `permit` is called before each step; if it raises EngineError, the user that started the task may not go on.
         """
         self._permit = permit
-        for task in self._state.tasks.values():
+        for task in self._by_id.values():
             if task.request.kind.driven and not task.state.ended:
                 self._end(task, TaskState.FAILED, _RESTARTED)
             else:
@@ -201,22 +192,22 @@ class Tasks:
         if task.state.ended:
             raise TaskEnded(f"task {task.id} is {task.state.value}" + (f": {task.why}" if task.why else ""))
         self._plan(task)
-        return task.state is TaskState.RUNNING and self._turns.get(task.id, 0) <= self._state.now
+        return task.state is TaskState.RUNNING and task.turn <= self._state.now
 
     def most(self, task: Task) -> int:
         """The most messages that the next step of a task moves: a tenth of a second's worth at its rate."""
-        return most_in_step(task.request) or IDS_MAX
+        return task.request.most_in_step or IDS_MAX
 
     def stepped(self, task: Task, *, looked_at: int, moved: int, refused: Mapping[str, int]) -> None:
         """Count a step that a client has made, also if its task ended meanwhile."""
-        if task.id not in self._state.tasks:  # ended, and forgotten
+        if task.id not in self._by_id:  # ended, and forgotten
             return
         if not task.state.ended and self.may_step(task, task.request.kind) and task.request.pace:
-            self._turns[task.id] = due = self._state.now + 1000 * moved // task.request.pace
+            task.turn = due = self._state.now + 1000 * moved // task.request.pace
             self._state.alarms.at(("turn", task.id), due, lambda: self._notify(task))
         if task.request.remove:  # messages count as moved once they have left the queue
             moved = 0
-        _tally(task, MoveResult(0, 0, False, moved, dict(refused), looked_at))
+        task.progress.add(moved, looked_at, {}, refused)
         self._save(task)
 
     def remove(self, task: Task, ids: tuple[int, ...]) -> int:
@@ -229,13 +220,12 @@ class Tasks:
             raise InvalidTask(f"task {task.id} is an export that removes no messages")
         queue = self.queue_of(task)
         result = self._messages.discard(queue, MessageRange(ids=ids[: self._state.limits.move_step_max]))
-        done, result.looked_at = result.looked_at, 0  # it was counted when it was exported
         staying = result.refused.pop(DISK_FULL, 0)
-        _tally(task, result)
+        task.progress.add(result.moved, 0, result.targets, result.refused)  # looked at when they were exported
         self._save(task)
         if staying:
             raise DiskFull(f"the journal has no room: {counted(staying, 'exported message')} cannot be removed")
-        return done
+        return result.looked_at
 
     def end(self, task: Task, error: str) -> None:
         """Complete a client's task or, with `error`, fail it.  Raises InvalidTask, TaskEnded."""
@@ -271,13 +261,13 @@ class Tasks:
             return
 
         def go_on() -> None:
-            if self._state.tasks.get(task.id) is task and task.state is TaskState.RUNNING:
+            if self._by_id.get(task.id) is task and task.state is TaskState.RUNNING:
                 self._state.alarms.at(key, self._state.now, lambda: self._step(task))
 
         if task.request.pace and done:
-            self._turns[task.id] = state.now + max(1000 * done // task.request.pace, 1)
-        if self._turns.get(task.id, 0) > state.now:
-            state.alarms.at(key, self._turns[task.id], lambda: self._step(task))
+            task.turn = state.now + max(1000 * done // task.request.pace, 1)
+        if task.turn > state.now:
+            state.alarms.at(key, task.turn, lambda: self._step(task))
         elif state.journal.pending_bytes > state.limits.task_pending_max and not state.journal.empty:
             state.work.waiters[_Pace(go_on)] = None
         else:
@@ -303,20 +293,21 @@ class Tasks:
     def _advance(self, task: Task, queue: Queue) -> None:
         """Move or remove the next messages, and update the progress.  Raises EngineError."""
         result = self._steps.step(task, queue)
-        tries = self._tries.pop(task.id, 0)
+        progress = task.progress
         if DISK_FULL in result.refused:  # the next step looks at the same messages again
-            _tally(task, replace(result, looked_at=0, refused={}))
-            tries = 0 if result.moved else tries + 1
-            if tries < FULL_TRIES_MAX:
-                self._tries[task.id] = tries
-                self._turns[task.id] = self._state.now + FULL_RETRY_MS
+            progress.add(result.moved, 0, result.targets, {})
+            task.tries = 0 if result.moved else task.tries + 1
+            if task.tries < FULL_TRIES_MAX:
+                task.turn = self._state.now + FULL_RETRY_MS
                 return
+            task.tries = 0
             task.why = _DISK_FULL
             self._become(task, TaskState.PAUSED)
             self._state.report("task.stuck", **task.about, error=_DISK_FULL)
             return
-        _tally(task, result)
-        task.progress.last, task.progress.below = result.last, result.below
+        task.tries = 0
+        progress.add(result.moved, result.looked_at, result.targets, result.refused)
+        progress.last, progress.below = result.last, result.below
         if result.complete:
             self._become(task, TaskState.COMPLETED)
 
@@ -329,12 +320,9 @@ class Tasks:
             task.ended = self._state.now
             self._state.alarms.cancel(("task", task.id))
             self._state.alarms.cancel(("turn", task.id))
-            self._turns.pop(task.id, None)
-            self._tries.pop(task.id, None)
-            self._steps.forget(task)
 
     def _notify(self, task: Task) -> None:
-        for call in self._watchers.get(task.id, ()):
+        for call in task.watching:
             call()
 
     def _log_started(self, task: Task) -> None:
@@ -362,9 +350,9 @@ class Tasks:
 
     def _forget_old(self) -> None:
         """Forget the tasks that ended first, if there are too many."""
-        ended = sorted([task for task in self._state.tasks.values() if task.state.ended], key=lambda task: task.ended)
+        ended = sorted([task for task in self._by_id.values() if task.state.ended], key=lambda task: task.ended)
         for task in ended[: max(len(ended) - ENDED_KEPT, 0)]:
-            del self._state.tasks[task.id]
+            del self._by_id[task.id]
             self._state.journal.undefine(task.id, record.task_deleted(task.id, {"name": str(task.id)}))
 
 
@@ -416,18 +404,3 @@ def _check_kind(request: TaskRequest) -> None:
         raise InvalidTask("a replay has no dry run here: its client, which reads the journal, counts the messages")
     if request.total < 0 or (request.total and not kind.named):
         raise InvalidTask("total is how many messages the client will send in an import or replay; 0: unknown")
-
-
-def _tally(task: Task, result: MoveResult) -> None:
-    """Add the result of a step to a task's progress."""
-    progress = task.progress
-    progress.moved += result.moved
-    progress.looked_at += result.looked_at
-    _count(progress.targets, result.targets)
-    _count(progress.refused, result.refused)
-
-
-def _count(total: dict[str, int], more: Mapping[str, int]) -> None:
-    for name, count in more.items():
-        known = name if name in total or len(total) < TARGETS_MAX else OTHER_TARGETS
-        total[known] = total.get(known, 0) + count

@@ -38,7 +38,6 @@ from broker.engine.model.notes import NOTIFICATIONS, Notes
 from broker.engine.model.report import Report
 from broker.engine.model.settings import AddressSettings, from_mapping
 from broker.engine.model.settings_match import CACHE_RESULTS_MAX, Fields, SettingsTable
-from broker.engine.model.task import Task
 from broker.engine.model.timetable import Soonest, Timetable
 from broker.engine.queues.address import Address, AttachedSender, Targets
 from broker.engine.queues.alarms import Alarms
@@ -208,7 +207,6 @@ class State:
     addresses: dict[str, Address] = field(default_factory=dict)
     queues: dict[str, Queue] = field(default_factory=dict)
     queues_by_id: dict[int, Queue] = field(default_factory=dict)
-    tasks: dict[int, Task] = field(default_factory=dict)
     bindings: Bindings = field(init=False)
     diverts: Diverts = field(init=False)
     #: Names of queues whose messages wait to be sent to another broker, and still belong to their original address.

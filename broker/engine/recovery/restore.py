@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
 from typing import Final, TypeVar
@@ -38,11 +38,12 @@ from store.space import Space
 
 @dataclass(slots=True)
 class Restored:
-    """Numbers of what a restart restored."""
+    """Numbers of what a restart restored, and the tasks that it found."""
 
     queues: int = 0
     messages: int = 0
     redelivered: int = 0
+    tasks: dict[int, Task] = field(default_factory=dict)
 
 
 #: The flag of a message in a group; the message's properties name the group.
@@ -348,12 +349,11 @@ def restore(state: State, sessions: StoredSessions, records: Iterable[RawRecord]
     bodies = state.journal.bodies
     fold = Fold(state.formats, state.journal.space, _pages, bodies=bodies, now=state.now)
     fold.read(records)
-    restored = Restored()
+    restored = Restored(tasks=fold.tasks)
     for id in list(fold.addresses):  # taken out one by one: what is restored gets the memory of its definition
         registry.restore_address(state, id, fold.addresses.pop(id))
     for divert in fold.diverts.values():
         state.diverts.add(divert)
-    state.tasks.update(fold.tasks)
     for address in state.addresses.values():
         state.duplicates.restore(address, fold.duplicates.get(address.id, {}))
     for ids, few in _together(fold):

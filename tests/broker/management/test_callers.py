@@ -173,7 +173,7 @@ async def prepare(broker: TestBroker, client: Client) -> None:
     tasks = ((TASK, TaskState.RUNNING, purge), (PAUSED, TaskState.PAUSED, purge))
     queue = broker.engine.queue("orders")
     for id, state, request in (*tasks, (EXPORTING, TaskState.RUNNING, export)):
-        broker.engine._state.tasks[id] = Task(id, request, 1, state, queue_id=queue.id, address="orders")
+        broker.engine.tasks.restore({id: Task(id, request, 1, state, queue_id=queue.id, address="orders")})
     broker.replication = Replicated("owner", 7)
     await broker.settled()
 
@@ -182,7 +182,7 @@ def state(broker: TestBroker) -> object:
     """What a call could change."""
     state = broker.engine._state
     queues = {name: (q.message_count, q.paused, q.attributes) for name, q in state.queues.items()}
-    tasks = {task.id: task.state for task in state.tasks.values()}
+    tasks = {task.id: task.state for task in broker.engine.tasks.all()}
     links = [[link.state, *(route.state for route in link.routes.values())] for link in broker.links.by_name.values()]
     paused = {address.paused for address in state.addresses.values()}
     return queues, sorted(state.diverts.by_name), paused, tasks, links, broker.handed_over

@@ -26,7 +26,17 @@ from broker.engine.model.errors import (
     TooManyTasks,
 )
 from broker.engine.model.message import Message, PropertyView, RoutingType
-from broker.engine.model.task import STEERING, Task, TaskKind, TaskRequest, TaskState, TaskVerb, read_task
+from broker.engine.model.task import (
+    OTHER_TARGETS,
+    STEERING,
+    TARGETS_MAX,
+    Task,
+    TaskKind,
+    TaskRequest,
+    TaskState,
+    TaskVerb,
+    read_task,
+)
 from broker.engine.operators.administration import NewQueue
 from broker.engine.operators.tasks import (
     ACTIVE_MAX,
@@ -34,9 +44,7 @@ from broker.engine.operators.tasks import (
     FULL_RETRY_MS,
     FULL_TRIES_MAX,
     IDS_MAX,
-    OTHER_TARGETS,
     RATE_MAX,
-    TARGETS_MAX,
 )
 from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench, EngineBroker, fill
