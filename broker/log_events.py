@@ -50,6 +50,7 @@ EVENTS: Final[dict[str, Event]] = {
         "info", "An unused address that had been created automatically was deleted.", limited=True
     ),
     "address.changed": Event("info", "An operator added routing types to an address.", audited=True),
+    "address.created": Event("info", "An operator created an address.", audited=True),
     "address.deleted": Event("warning", "An operator deleted an address and its queues.", _MEANT, audited=True),
     "address.full.blocking": Event("warning", "An address is full: its producers wait for room.", _FULL, limited=True),
     "address.full.dropping": Event(
@@ -67,7 +68,6 @@ EVENTS: Final[dict[str, Event]] = {
         _FULL,
         limited=True,
     ),
-    "address.made": Event("info", "An operator created an address.", audited=True),
     "address.paused": Event("info", "An operator paused all queues of an address.", audited=True),
     "address.resumed": Event("info", "An operator resumed the queues of an address.", audited=True),
     "address.sent": Event("info", "An operator sent a message to an address.", limited=True, audited=True),
@@ -124,6 +124,13 @@ EVENTS: Final[dict[str, Event]] = {
         "An address, queue or divert that is no longer in the configuration was deleted, with its messages.",
         "Nothing, if it was intended; `bartleby journal replay` can bring the messages back.",
     ),
+    "connection.accept_failed": Event(
+        "error",
+        "The operating system could not accept a connection, often because it has no file descriptors left; the"
+        " acceptor tries again.",
+        "Raise the limit of open files (`LimitNOFILE` of the unit).",
+        limited=True,
+    ),
     "connection.closed": Event("debug", "A connection ended."),
     "connection.dismissed": Event("warning", "An operator closed a connection.", _MEANT, audited=True),
     "connection.failed": Event(
@@ -157,13 +164,6 @@ EVENTS: Final[dict[str, Event]] = {
         "Check the network, and what blocks the client.",
         limited=True,
     ),
-    "connection.unaccepted": Event(
-        "error",
-        "The operating system could not accept a connection, often because it has no file descriptors left; the"
-        " acceptor tries again.",
-        "Raise the limit of open files (`LimitNOFILE` of the unit).",
-        limited=True,
-    ),
     "console.login": Event(
         "info", "An operator logged in to the web console.", limited=True, audited=True, counted="logins"
     ),
@@ -188,20 +188,20 @@ EVENTS: Final[dict[str, Event]] = {
         "Raise the limit of open files (`LimitNOFILE` of the unit), or lower `limits.connections-max`.",
     ),
     "descriptors.raised": Event("info", "The broker has raised its soft limit of open files to the hard one."),
+    "disk.check_failed": Event(
+        "warning",
+        "The free disk space cannot be read; the last figure stays in use.",
+        "Check that the disk of the data directory is mounted and healthy.",
+        limited=True,
+    ),
     "disk.full": Event(
         "error",
         "The disk is fuller than max-disk-usage or min-disk-free allows: producers wait.",
         "Make room on the disk, or let consumers drain the queues; producers then continue automatically.",
     ),
     "disk.room": Event("info", "The disk has room again: producers continue."),
-    "disk.unseen": Event(
-        "warning",
-        "The free disk space cannot be read; the last figure stays in use.",
-        "Check that the disk of the data directory is mounted and healthy.",
-        limited=True,
-    ),
+    "divert.created": Event("info", "An operator created a divert.", audited=True),
     "divert.deleted": Event("info", "An operator deleted a divert.", audited=True),
-    "divert.made": Event("info", "An operator created a divert.", audited=True),
     "divert.no_address": Event(
         "warning",
         "A divert's forwarding address cannot be created: it gets no copies.",
@@ -342,6 +342,12 @@ EVENTS: Final[dict[str, Event]] = {
         audited=True,
         counted="refusals",
     ),
+    "message.conversion_failed": Event(
+        "error",
+        "A bug in the broker made sending a message to a consumer fail: the message is a dead letter.",
+        "Report the traceback in the line; retry the message with another client or version.",
+        limited=True,
+    ),
     "message.dead_lettered": Event(
         "info",
         "A message was moved to its dead-letter address.",
@@ -370,12 +376,6 @@ EVENTS: Final[dict[str, Event]] = {
         "info",
         "A message that no queue took was moved to its dead-letter address.",
         "Create a queue for the address; then `bartleby queue retry DLQ`.",
-        limited=True,
-    ),
-    "message.unrendered": Event(
-        "error",
-        "A bug in the broker made sending a message to a consumer fail: the message is a dead letter.",
-        "Report the traceback in the line; retry the message with another client or version.",
         limited=True,
     ),
     "move.address_full": Event(
@@ -457,6 +457,7 @@ EVENTS: Final[dict[str, Event]] = {
         "info", "An unused queue that had been created automatically was deleted.", limited=True
     ),
     "queue.changed": Event("info", "An operator changed the attributes of a queue.", audited=True),
+    "queue.created": Event("info", "An operator created a queue.", audited=True),
     "queue.deleted": Event("warning", "An operator deleted a queue and its messages.", _MEANT, audited=True),
     "queue.full.dropping": Event(
         "warning",
@@ -477,10 +478,15 @@ EVENTS: Final[dict[str, Event]] = {
         limited=True,
     ),
     "queue.imported": Event("info", "An operator put messages of an export on a queue.", audited=True),
-    "queue.made": Event("info", "An operator created a queue.", audited=True),
     "queue.paused": Event("info", "An operator paused a queue.", audited=True),
     "queue.resumed": Event("info", "An operator resumed a queue.", audited=True),
     "ready": Event("info", "The broker has started and accepts clients.", audited=True),
+    "reload.declaration_failed": Event(
+        "error",
+        "A queue or divert of the configuration could not be created as written, at a reload or when a broker of a pair"
+        " took over; the others were.",
+        "Correct the queue or divert that the line names, and reload again.",
+    ),
     "reload.done": Event(
         "info", "A changed configuration is in force, except for the settings in restart_needed_for.", audited=True
     ),
@@ -495,23 +501,23 @@ EVENTS: Final[dict[str, Event]] = {
         "Correct what the line names; `bartleby config check` shows all problems.",
         audited=True,
     ),
-    "reload.undeclared": Event(
-        "error",
-        "A queue or divert of the configuration could not be created as written, at a reload or when a broker of a pair"
-        " took over; the others were.",
-        "Correct the queue or divert that the line names, and reload again.",
-    ),
     "replication.claimed": Event("info", "Only this broker can now write the journal; it reads the rest of it."),
     "replication.disabled": Event(
         "error",
         "This standby cannot take over: a file that its configuration names is unusable, or a port is taken.",
         "Correct the file, or free the port, that the line names; the standby looks again every 2 seconds.",
     ),
-    "replication.goes_on": Event("info", "The database of the journal answers again: producers continue."),
     "replication.handing_over": Event(
         "warning", "An operator hands the journal over to another broker.", _MEANT, audited=True
     ),
     "replication.owner": Event("info", "This broker of a pair owns the journal now, under this epoch."),
+    "replication.privilege_missing": Event(
+        "warning",
+        "The broker may not see which database server confirms its commits: it would not notice that a backup under the"
+        " name of a standby did.",
+        "GRANT pg_read_all_stats TO the user of the dsn.",
+    ),
+    "replication.resumed": Event("info", "The database of the journal answers again: producers continue."),
     "replication.stalled": Event(
         "warning",
         "The database of the journal does not answer: producers wait.",
@@ -528,12 +534,6 @@ EVENTS: Final[dict[str, Event]] = {
         "A query to the database of the journal failed; it is repeated.",
         "Read the database's message; check the database, its standby and the network.",
         limited=True,
-    ),
-    "replication.unseen": Event(
-        "warning",
-        "The broker may not see which database server confirms its commits: it would not notice that a backup under the"
-        " name of a standby did.",
-        "GRANT pg_read_all_stats TO the user of the dsn.",
     ),
     "retained.full": Event(
         "warning",

@@ -80,7 +80,7 @@ class AddressPages(Pages):
         if not name:
             raise Refused("give the address a name")
         address = self._desk.enter().operators.make_address(name, set(visit.routing_types()))
-        visit.log_action("address.made", address=address.name)
+        visit.log_action("address.created", address=address.name)
         await durable(self._desk.engine)
         visit.done("The address was created.")
         return go_to("/address", name=address.name)

@@ -43,7 +43,7 @@ class DivertPages(Pages):
         filter = parse_selector(visit.text("filter").strip())
         divert = Divert(name, address, forwarding, exclusive=visit.flag("exclusive"), filter=filter)
         engine.operators.add_divert(divert)
-        visit.log_action("divert.made", divert=name, address=address, forwarding=", ".join(forwarding))
+        visit.log_action("divert.created", divert=name, address=address, forwarding=", ".join(forwarding))
         await durable(engine)
         visit.done(f"Divert {name} was created.")
         for lacking in engine.operators.lacking_queues(divert):

@@ -127,7 +127,7 @@ class QueuePages(Pages):
             make_address=True,
         )
         queue = self._desk.enter().operators.make_queue(wanted)
-        visit.log_action("queue.made", queue=queue.name, address=queue.address.name)
+        visit.log_action("queue.created", queue=queue.name, address=queue.address.name)
         await durable(self._desk.engine)
         visit.done("The queue was created.")
         return go_to("/queue", name=queue.name)

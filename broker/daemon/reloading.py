@@ -145,4 +145,4 @@ class Reloading:
         self._notifier.ready()
 
     def _undeclared(self, error: EngineError) -> None:
-        self._log("reload.undeclared", error=str(error))
+        self._log("reload.declaration_failed", error=str(error))

@@ -142,7 +142,7 @@ class Replication:
         if isinstance(result, Exception):
             raise result
         if result is not None and not self._database.standbys.visible:
-            self._outside.report("replication.unseen")
+            self._outside.report("replication.privilege_missing")
         return result
 
     def _unusable(self) -> list[str]:

@@ -211,7 +211,7 @@ class Daemon:
 
     def _undeclared(self, error: EngineError) -> None:
         """Report a queue or divert that cannot be made: no reason for a pair to be without an owner."""
-        self._log("reload.undeclared", error=str(error))
+        self._log("reload.declaration_failed", error=str(error))
 
     async def _serve(self) -> None:
         """Open the acceptors, serve until the broker ends, close everything."""

@@ -125,7 +125,7 @@ class TickDriver:
         """Stop reading clients while the database does not answer, or resume."""
         if stalled is not self._stalled:
             self._stalled = stalled
-            self._report("replication.stalled" if stalled else "replication.goes_on")
+            self._report("replication.stalled" if stalled else "replication.resumed")
             self._congest(stalled)
 
     def _congest(self, congested: bool) -> None:

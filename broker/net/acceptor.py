@@ -87,7 +87,7 @@ class ListeningSockets:
         before = self._failed_at.get(found)
         self._failed_at[found] = now
         if before is None or now - before > QUIET_SECONDS:
-            self._report("connection.unaccepted", acceptor=self._name, error=found)
+            self._report("connection.accept_failed", acceptor=self._name, error=found)
 
     def _take(self, client: socket.socket, address: object) -> None:
         try:

@@ -60,7 +60,7 @@ def report_render_fault(engine: Engine, message: Message, why: ConversionError) 
         header = message.header
         trace = "".join(format_exception(why.__cause__))
         engine.report(
-            "message.unrendered",
+            "message.conversion_failed",
             message=message.id,
             address=header.address,
             protocol=header.format.name,

@@ -297,7 +297,7 @@ def test_a_configuration_that_contradicts_the_journal_keeps_no_standby_from_taki
     two.await_standby()
     assert one.stop() == 0
     two.await_ready()
-    two.await_log("reload.undeclared")
+    two.await_log("reload.declaration_failed")
     assert waiting(two, 1) == [b"first"]
 
 

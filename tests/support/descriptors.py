@@ -133,5 +133,5 @@ def outlive(broker: DaemonProcess, count: int) -> float:
         awaited(lambda: _open(broker), lambda now: now <= opened + SLACK, what=f"{opened} descriptors as before")
         passes(LARGE + 1)
     assert "journal.failed" not in broker.log
-    assert "connection.unaccepted" not in broker.log
+    assert "connection.accept_failed" not in broker.log
     return slowest

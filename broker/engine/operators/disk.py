@@ -43,7 +43,7 @@ class DiskWatch:
         try:
             disk.used_bytes, disk.free_bytes = self.space()
         except OSError as error:  # the last result still holds; the journal notices whether the disk works
-            self.state.report("disk.unseen", error=str(error))
+            self.state.report("disk.check_failed", error=str(error))
             return
         full = disk.exceeded
         if full is disk.full:

@@ -169,7 +169,7 @@ def plan_address(engine: Engine, wanted: AddressDefinition) -> _Plan:
     def do(log_action: LogAction) -> None:
         address = present or operators.make_address(name, types)
         if present is None:
-            log_action("address.made", address=name)
+            log_action("address.created", address=name)
         elif types - address.routing_types:
             operators.add_routing_types(address, types)
             log_action("address.changed", address=name, routing_types=", ".join(after))
@@ -221,8 +221,8 @@ def plan_queue(engine: Engine, wanted: QueueDefinition) -> _Plan:
         new = wanted.address not in engine.addresses
         queue = engine.operators.make_queue(made)
         if new:
-            log_action("address.made", address=wanted.address)
-        log_action("queue.made", queue=queue.name, address=queue.address.name)
+            log_action("address.created", address=wanted.address)
+        log_action("queue.created", queue=queue.name, address=queue.address.name)
         if wanted.paused and engine.operators.pause(queue, paused=True):
             log_action("queue.paused", queue=queue.name)
 
@@ -284,6 +284,8 @@ def plan_divert(engine: Engine, wanted: DivertDefinition) -> _Plan:
         else:
             engine.operators.replace_divert(divert)
             log_action("divert.deleted", divert=divert.name)
-        log_action("divert.made", divert=divert.name, address=divert.address, forwarding=", ".join(divert.forwarding))
+        log_action(
+            "divert.created", divert=divert.name, address=divert.address, forwarding=", ".join(divert.forwarding)
+        )
 
     return _decided(plan, do, new=present is None)

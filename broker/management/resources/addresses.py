@@ -119,7 +119,7 @@ class AddressCalls:
         types = {RoutingType[each] for each in (body.routing_types if body else ())}
         self._broker.tick.enter()
         address = self._engine.operators.make_address(name, types)
-        log_action(request, "address.made", address=address.name)
+        log_action(request, "address.created", address=address.name)
         await durable(self._engine)
         return address_shown(self._engine, self._broker.links, address, access)
 

@@ -55,7 +55,7 @@ class DivertCalls:
         operators = self._engine.operators
         operators.add_divert(divert)
         forwarding = ", ".join(divert.forwarding)
-        log_action(request, "divert.made", divert=divert.name, address=divert.address, forwarding=forwarding)
+        log_action(request, "divert.created", divert=divert.name, address=divert.address, forwarding=forwarding)
         await durable(self._engine)
         return divert_made(divert, operators.lacking_queues(divert))
 

@@ -88,7 +88,7 @@ class QueueCalls:
         )
         self._broker.tick.enter()
         queue = self._engine.operators.make_queue(wanted)
-        log_action(request, "queue.made", queue=queue.name, address=queue.address.name)
+        log_action(request, "queue.created", queue=queue.name, address=queue.address.name)
         await durable(self._engine)
         return self._shown(queue)
 

@@ -112,7 +112,7 @@ def test_clients_wait_while_the_database_is_silent(tmp_path: Path) -> None:
         for stalled in (True, True, False):
             life.driver.stall(stalled)
         assert life.congested == [True, False]
-        assert life.events[-2:] == ["replication.stalled", "replication.goes_on"]
+        assert life.events[-2:] == ["replication.stalled", "replication.resumed"]
         await life.end()
 
     asyncio.run(main())

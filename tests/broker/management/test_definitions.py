@@ -61,7 +61,7 @@ async def test_a_document_makes_another_broker_the_same(broker: TestBroker, clie
         again = await imported(its_client, document)
         assert {change["outcome"] for change in again.values()} == {"same"}
         told = [(code, fields.get("queue", "")) for code, fields in other.reports if code.startswith("queue.")]
-        assert told == [("queue.made", "news.red"), ("queue.made", "prices"), ("queue.paused", "prices")]
+        assert told == [("queue.created", "news.red"), ("queue.created", "prices"), ("queue.paused", "prices")]
         shown = await its_client.get("/api/v1/queues/prices")
         assert (shown["attributes"]["ring-size"], shown["paused_itself"]) == (5, True)
 

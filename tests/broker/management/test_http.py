@@ -339,7 +339,7 @@ async def test_what_the_system_cannot_do_for_sockets_is_told_once(
         planted.setattr(loop, "connect_accepted_socket", fails, raising=False)
         for _ in range(5):
             assert await is_cut(await connect())
-    assert broker.reported("connection.unaccepted") == [{"acceptor": "http", "error": "planted"}]
+    assert broker.reported("connection.accept_failed") == [{"acceptor": "http", "error": "planted"}]
     assert broker.reported("connection.refused") == []
     assert b"200" in await say(await connect(), b"/livez")
 

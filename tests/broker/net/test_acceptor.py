@@ -56,7 +56,7 @@ class World:
         self._port = 0
 
     def _report(self, code: str, /, **facts: object) -> None:
-        assert (code, facts["acceptor"]) == ("connection.unaccepted", "front")
+        assert (code, facts["acceptor"]) == ("connection.accept_failed", "front")
         self.told.append(facts["error"])
 
     @asynccontextmanager

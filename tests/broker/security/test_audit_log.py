@@ -54,10 +54,10 @@ def test_a_flood_of_refusals_is_a_line_and_a_number(audited: Audited) -> None:
         log("access.denied", user="eve", client="c", permission="send", address=f"topic-{n}", queue="")
         log("management.denied", remote=f"10.0.0.1:{n}", method="GET", path="/api/v1/status")
         log("session.refused", client=f"c{n}", user="eve", owner="alice", remote=f"10.0.0.1:{n}")
-    log("queue.made", queue="q", user="bob")
+    log("queue.created", queue="q", user="bob")
     audited.end_period()
     codes = ["access.denied", "management.denied", "session.refused"]
-    assert audited.codes() == [*codes, "queue.made", *codes]
+    assert audited.codes() == [*codes, "queue.created", *codes]
     denied, unknown, refused = audited.lines()[-3:]
     assert (denied["user"], denied["origin"], denied["more"]) == ("eve", "", 4_999)
     assert (unknown["user"], unknown["origin"], unknown["more"]) == ("", "10.0.0.1", 4_999)
@@ -109,10 +109,10 @@ def test_a_disk_that_hangs_delays_nobody_and_lines_that_wait_are_bounded(
     monkeypatch.setattr(audit_log._File, "emit", hanging)
     failures: list[str] = []
     audit = AuditLog(tmp_path / "audit", failures.append)
-    audit.write("", "queue.made", {"n": -1})
+    audit.write("", "queue.created", {"n": -1})
     assert begun.wait(60)
     for n in range(LINES_WAITING_MAX + 3):
-        audit.write("", "queue.made", {"n": n})
+        audit.write("", "queue.created", {"n": n})
     assert len(failures) == 3, "these are in the log only"
     hangs.set()
     audit.close()
@@ -124,7 +124,7 @@ def test_a_full_file_is_rotated_and_only_its_owner_reads_it(tmp_path: Path) -> N
     failures: list[str] = []
     audit = AuditLog(tmp_path / "audit", failures.append, bytes_max=1_000, files_max=2)
     for n in range(200):
-        audit.write("", "queue.made", {"n": n})
+        audit.write("", "queue.created", {"n": n})
     audit.close()
     files = sorted(tmp_path.iterdir(), reverse=True)
     assert [file.name for file in files] == ["audit.2", "audit.1", "audit"]
@@ -142,10 +142,10 @@ def test_lines_that_cannot_be_written_are_reported_and_later_ones_are_written(
 
     with monkeypatch.context() as planted:
         planted.setattr(audit_log._File, "shouldRollover", full)
-        audited.log("queue.made", queue="lost", user="bob")
+        audited.log("queue.created", queue="lost", user="bob")
         assert audited.log.audit is not None
         assert audited.log.audit.flush()
     assert audited.log.counts["audit.failed"] == 1
     assert "cannot be written" in audited.text.getvalue()
-    audited.log("queue.made", queue="there", user="bob")
+    audited.log("queue.created", queue="there", user="bob")
     assert [line["queue"] for line in audited.lines()] == ["there"]

@@ -175,7 +175,7 @@ def check_dead(broker: SimBroker, queue: str = "dead") -> None:
     notes = dead.header.annotations or {}
     assert notes[DL_REASON] == "decode-error"
     assert "an error of the broker, RuntimeError: a bug" in str(notes[DL_TEXT])
-    [told] = broker.reported("message.unrendered")
+    [told] = broker.reported("message.conversion_failed")
     assert (told["address"], told["error"]) == ("a", "a bug")
     assert "in convert" in str(told["traceback"])
 

@@ -74,7 +74,7 @@ def test_what_one_protocol_accepts_every_other_renders(text: str, data: bytes, i
     world.connect("sender").publish("t", b"2", 1, properties=[(CORRELATION_DATA, data)])
     sent = Properties(message_id=id, correlation_id=id)
     amqp.send(amqp.sender("topic://t"), message("3", properties=sent))
-    assert not world.broker.reported("message.unrendered")
+    assert not world.broker.reported("message.conversion_failed")
     assert [len(amqp.take()), len(stomp.messages()), len(mqtt.take())] == [3, 3, 3]
     assert not world.broker.reported("message.dead_lettered")
 

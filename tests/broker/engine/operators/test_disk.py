@@ -161,7 +161,7 @@ def test_what_was_seen_last_holds_while_nobody_can_look() -> None:
     fill(files, 10)
     broker.advance(PERIOD)
     assert broker.engine.usage.disk.full
-    assert len(broker.reported("disk.unseen")) == 1
+    assert len(broker.reported("disk.check_failed")) == 1
     files.unseen = False
     broker.advance(PERIOD)
     assert not broker.engine.usage.disk.full
