@@ -19,6 +19,7 @@ from broker.sessions.amqp.link_id import hop
 from broker.sessions.convert import ConversionError, TooManyHops
 from broker.sessions.links.links import Links
 from broker.sessions.links.model import Link, Route
+from broker.sessions.links.versions import VersionNegotiation
 from broker.sessions.mqtt.client_session import ClientSession, Common, MqttSessions
 from broker.sessions.mqtt.format import HOPS, hops_of, read_properties
 from broker.sessions.mqtt.publish import Refused
@@ -26,7 +27,7 @@ from broker.sessions.mqtt.render import Heads, Renderer
 from broker.sessions.mqtt.subscription import Subscription
 from broker.sessions.mqtt.terms import MqttOptions
 from broker.sessions.tick import Tick
-from protocols.mqtt.codes import V5, V311, ReasonCode
+from protocols.mqtt.codes import ReasonCode
 from protocols.mqtt.encode import PublishHead
 from protocols.mqtt.errors import shown
 from protocols.mqtt.limits import Limits
@@ -44,9 +45,6 @@ CHARS_REMEMBERED_MAX: Final = 256 << 10
 
 #: Hexadecimal digits of the journal's id in a client identifier: enough to tell brokers apart, and few to read.
 ID_DIGITS: Final = 8
-
-#: The versions that a link tries in turn, and whether it connects as a bridge: the next one if one is refused.
-VERSIONS_TRIED: Final = ((V5, False), (V311, True), (V311, False))
 
 #: Without limits: the configuration has checked the filters.
 _LIMITS: Final = Limits(topic_bytes_max=1 << 16, topic_levels_max=1 << 16)
@@ -172,7 +170,7 @@ class InwardTopics:
 class BridgeRenderer(Renderer):
     """Renders messages for the other end of a link: with its topics and a hop, within its QoS and RETAIN limits."""
 
-    __slots__ = ("_broker", "_hops_max", "_link", "_picky", "_qos_max", "_retains", "_routes")
+    __slots__ = ("_broker", "_enforces_quota", "_hops_max", "_link", "_qos_max", "_retains", "_routes")
 
     def __init__(self, bridge: Bridge, version: int, *, qos_max: int, retains: bool) -> None:
         super().__init__(bridge.common.heads, version)
@@ -181,7 +179,7 @@ class BridgeRenderer(Renderer):
         self._hops_max = bridge.link.settings.max_hops
         self._qos_max = qos_max
         self._retains = retains
-        self._picky = bridge.picky
+        self._enforces_quota = bridge.enforces_quota
 
     def head(
         self,
@@ -199,7 +197,7 @@ class BridgeRenderer(Renderer):
         if hops >= self._hops_max:
             raise TooManyHops(hops, self._hops_max)
         mark = Properties([(USER_PROPERTY, (HOPS, hop(self._broker, self._link, now)))]).raw
-        if self._picky:
+        if self._enforces_quota:
             _check_size(properties + mark)
         published, retain = min(published, self._qos_max), retain and self._retains
         of_route = self._routes[subscription.filter.text]
@@ -233,11 +231,8 @@ class Bridge:
         self.heads = {text: Heads(sessions.syntax, each) for text, each in self.outgoing.items()}
         self.common = Common(tick, MqttOptions(), codec, sessions, sessions.heads, self.inward)
         self._sessions = sessions
-        self._tried = 0
-        self.picky = False  # the other end has closed a connection because a quota was exceeded
-        self._certain = False  # the other end has answered that it does not speak a version,
-        self._rude = False  # ... or hangs up on MQTT 5 although it is running
-        self._reached = 0  # the earlier version that it accepted, while MQTT 5 is tried once more
+        self.versions = VersionNegotiation()
+        self.enforces_quota = False  # the other end has closed a connection because a quota was exceeded
         self.session = self._open()
         link.client_id = self._identify(unique=unique)
 
@@ -299,38 +294,6 @@ class Bridge:
         found = self.subscriptions()
         for text, route in self.outgoing.items():
             route.count(found.get(text))
-
-    # -- versions --------------------------------------------------------------------------------------------------
-
-    @property
-    def attempt(self) -> tuple[int, bool]:
-        """The version to connect with, and whether as a bridge."""
-        return VERSIONS_TRIED[self._tried]
-
-    def try_another(self, *, certain: bool) -> None:
-        """Go on to the next version: the other end has refused this one (`certain`), or only hung up."""
-        if self._reached and not certain:
-            self._tried, self._reached, self._rude = self._reached, 0, True
-            return
-        self._tried = (self._tried + 1) % len(VERSIONS_TRIED)
-        self._certain = self._certain or certain
-
-    def stays(self) -> bool:
-        """Whether to stay with the version that the other end has accepted.
-
-        It, or a proxy before it, may have been starting when it hung up on MQTT 5: then MQTT 5 is tried once more.
-        """
-        if not self._tried:
-            self._rude, self._reached = False, 0
-        if not self._tried or self._certain or self._rude:
-            return True
-        self._reached, self._tried, self.link.attempts = self._tried, 0, 0
-        return False
-
-    def begin_anew(self) -> None:
-        """Start with the newest version again after a connection, unless it was refused for certain."""
-        if not self._certain:
-            self._tried = 0
 
 
 def bridges(

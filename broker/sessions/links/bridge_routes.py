@@ -68,7 +68,7 @@ class BridgeRoutes:
 
     def _echoes(self, route: BridgeRoute) -> bool:
         """Whether the other end would echo our messages, as it neither speaks MQTT 5 nor knows bridges."""
-        version, private = self._bridge.attempt
+        version, private = self._bridge.versions.attempt
         return route.route.settings.outward and version != V5 and not private
 
     @property

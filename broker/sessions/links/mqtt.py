@@ -124,7 +124,7 @@ class MqttLinkSession(MqttEndpoint):
         self._connect()
 
     def _connect(self) -> None:
-        settings, (version, private) = self._link.settings, self._bridge.attempt
+        settings, (version, private) = self._link.settings, self._bridge.versions.attempt
         other = self._bridge.session.other
         assert other is not None, "a link's session has one"
         seconds = min(-(-settings.idle_timeout // 1_000), KEEP_ALIVE_MAX)
@@ -161,7 +161,7 @@ class MqttLinkSession(MqttEndpoint):
         if connack.reason_code:
             code = connack.reason_code
             if code == (ReasonCode.UNSUPPORTED_PROTOCOL_VERSION if version == V5 else _UNKNOWN_VERSION):
-                bridge.try_another(certain=True)
+                bridge.versions.refused()
             words = reason_words(code, connack.properties) if version == V5 else _RETURN_CODES[code]
             self._give_up(f"MQTT {VERSIONS[version]} refused: {words}")
             return
@@ -198,8 +198,9 @@ class MqttLinkSession(MqttEndpoint):
             super().send(packet)
         elif self.codec.state is not Conversation.DISCONNECTED:  # the effects of CONNACK are durable
             assert self.session is not None
-            if not self._bridge.stays():
-                self._give_up("it may have been starting when it hung up on MQTT 5, which is tried once more")
+            if not self._bridge.versions.accepted():
+                self._link.attempts = 0
+                self._give_up("the other broker may have been starting when it closed MQTT 5: trying it once more")
                 return
             self.opened("MQTT", self.session.client.access)
             self._links.opened(self._link, self, f"MQTT {VERSIONS[self.codec.version]}")
@@ -235,7 +236,7 @@ class MqttLinkSession(MqttEndpoint):
         if self._routes is not None and self.established and not self.lost:
             self._bridge.count()
             if self._routes.check():
-                self.shut_down("there is room again: the other broker is asked for what it has kept")
+                self.shut_down("there is room again: asking the other broker for the messages that it kept")
 
     def _on_suback(self, suback: Suback) -> None:
         assert self._routes is not None, "CONNACK has come"
@@ -292,14 +293,14 @@ class MqttLinkSession(MqttEndpoint):
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def _on_disconnect(self, packet: Disconnect) -> None:
-        self._bridge.picky |= packet.reason_code == ReasonCode.QUOTA_EXCEEDED
+        self._bridge.enforces_quota |= packet.reason_code == ReasonCode.QUOTA_EXCEEDED
         self._give_up(f"the other broker closed the connection: {reason_words(packet.reason_code, packet.properties)}")
 
     def fail_with(self, failure: MqttError) -> None:
         self._why = self._why or str(failure)
         if not self._answered and self.codec.version == V5:  # the answer is not MQTT 5
             self._answered = True
-            self._bridge.try_another(certain=True)
+            self._bridge.versions.refused()
         super().fail_with(failure)
 
     def taken_over(self) -> NoReturn:
@@ -319,9 +320,9 @@ class MqttLinkSession(MqttEndpoint):
         bridge = self._bridge
         if not self._answered and not self._why:
             self._why = f"the connection was closed before CONNACK, in MQTT {VERSIONS[self.codec.version]}"
-            bridge.try_another(certain=False)
+            bridge.versions.closed()
         elif self.established:
-            bridge.begin_anew()
+            bridge.versions.disconnected()
         if self._routes is not None:
             self._routes.end()
         bridge.count()

@@ -57,14 +57,14 @@ def client(broker: SimBroker, client_id: str, *filters: str, qos: int = 0, **mor
 class Script:
     """Another broker: which protocol levels it speaks, whether it has a session, and how it answers.
 
-    `levels`: as CONNECT has them, 0x84 is a bridge's 3.1.1; a version that it does not speak is refused, or (`rude`)
-    the connection is closed.  `heard` are the packets of all connections, `connects` their levels.
+    `levels`: as CONNECT has them, 0x84 is a bridge's 3.1.1; a version that it does not speak is refused, or the
+    connection is closed (`hangs_up`).  `heard` are the packets of all connections, `connects` their levels.
     """
 
-    def __init__(self, *levels: int, present: bool = False, rude: bool = False) -> None:
+    def __init__(self, *levels: int, present: bool = False, hangs_up: bool = False) -> None:
         self.levels = levels
         self.present = present
-        self.rude = rude
+        self.hangs_up = hangs_up
         self.starting = 0  # so many connections are closed without a word
         self.silent: set[PacketType] = set()  # packets that it does not answer
         self.connects: list[int] = []
@@ -107,7 +107,7 @@ class ScriptedEnd:
                 return
             if level not in script.levels:
                 self.closed = True
-                if not script.rude:
+                if not script.hangs_up:
                     self._heard.append(b"\x20\x02\x00\x01")
                 return
             data = data.replace(b"MQTT\x84", b"MQTT\x04", 1)

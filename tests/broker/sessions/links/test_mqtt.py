@@ -475,12 +475,12 @@ def test_a_link_that_is_no_more_leaves_its_queues() -> None:
 # -- other brokers -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rude", [False, True])
-def test_a_broker_of_an_earlier_version(rude: bool) -> None:
-    old = Script(V311, rude=rude)
+@pytest.mark.parametrize("hangs_up", [False, True])
+def test_a_broker_of_an_earlier_version(hangs_up: bool) -> None:
+    old = Script(V311, hangs_up=hangs_up)
     a, links = scripted(old, out=OUT, back=IN, both=BOTH)
     links.advance(9_000)
-    assert old.connects == [V5, V311 | BRIDGE, V311, *([V5, V311] if rude else [])]
+    assert old.connects == [V5, V311 | BRIDGE, V311, *([V5, V311] if hangs_up else [])]
     assert links.link().peer == "MQTT 3.1.1"
     states = {name: route.state for name, route in links.link().routes.items()}
     assert states == {"out": State.RUNNING, "back": State.RUNNING, "both": State.RETRYING}
@@ -564,10 +564,10 @@ def test_an_unsuback_that_answers_nothing_frees_no_packet_identifier() -> None:
     assert len(session.in_flight.outgoing.ids) == 1, "it is still under way"
 
 
-@pytest.mark.parametrize(("rude", "then"), [(False, [V311 | BRIDGE]), (True, [V5, V311 | BRIDGE])])
-def test_a_version_that_was_refused_is_not_tried_again(rude: bool, then: list[int]) -> None:
+@pytest.mark.parametrize(("hangs_up", "then"), [(False, [V311 | BRIDGE]), (True, [V5, V311 | BRIDGE])])
+def test_a_version_that_was_refused_is_not_tried_again(hangs_up: bool, then: list[int]) -> None:
     """One that was only hung up on is: the other broker may have been starting."""
-    old = Script(V311, V311 | BRIDGE, rude=rude)
+    old = Script(V311, V311 | BRIDGE, hangs_up=hangs_up)
     _a, links = scripted(old, out=OUT)
     links.advance(5_000)
     old.connects.clear()
