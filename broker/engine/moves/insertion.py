@@ -15,6 +15,7 @@ from broker.engine.model.message import Message, size_of
 from broker.engine.moves import move, transfer
 from broker.engine.moves.move import Destination
 from broker.engine.queues import arrival
+from broker.engine.queues.address import Address, Targets
 from broker.engine.queues.state import State
 from broker.engine.routing import registry
 
@@ -42,57 +43,53 @@ class Inserted:
     known: bool = False
 
 
-def insert(state: State, id: bytes, target: str, items: Sequence[Insertion]) -> Inserted:
+def insert(state: State, id: bytes, target: str, items: Sequence[Insertion], *, dry_run: bool = False) -> Inserted:
     """Put a run of messages on an address, a queue or an FQQN; `id` identifies the run.
 
-    Raises NotFound, InvalidName, RoutingTypeMismatch, TooManyAddresses, AddressFull, DiskFull, before any message is
-    inserted.
+    `dry_run`: only count what would be done, judged by the queues that exist.  Raises NotFound, InvalidName,
+    RoutingTypeMismatch, TooManyAddresses, AddressFull, DiskFull, before any message is inserted.
     """
-    destination = transfer.destination(state, target)
-    address, targets = destination.address, destination.targets
-    if state.duplicates.known(address, id):
+    destination = transfer.destination(state, target, create=not dry_run)
+    if isinstance(destination, Destination) and state.duplicates.known(destination.address, id):
         return Inserted(known=True)
+    done = Inserted()
+    fitting: list[tuple[Message, int | None, Targets]] = []
+    for item in items:
+        takers: Targets | None = ([], [])  # if the queue is not known until it is created
+        if isinstance(destination, Destination):
+            takers = move.keepers(destination.targets, item.message)
+        if takers is None:
+            done.refused[transfer.NO_QUEUE] = done.refused.get(transfer.NO_QUEUE, 0) + 1
+        else:
+            fitting.append((item.message, item.count, takers))
+    done.inserted = len(fitting)
+    if not dry_run:
+        assert isinstance(destination, Destination), "it is created if missing"
+        _insert(state, id, destination.address, fitting)
+    return done
+
+
+def _insert(state: State, id: bytes, address: Address, run: list[tuple[Message, int | None, Targets]]) -> None:
+    """Put messages, each with its failed deliveries, on the queues that keep it, and remember the run."""
     state.room.check_brought_back(address)
-    for name in {item.message.header.address for item in items} - {address.name}:
+    for name in {message.header.address for message, _, _ in run} - {address.name}:
         registry.ensure_address(state, name)  # a message's own address, if the queue is on a wildcard address
-    durable = [item.message for item in items if item.message.header.durable]
+    durable = [message for message, _, _ in run if message.header.durable]
     if durable:
         need = size_of(durable) + move.COPY_OVERHEAD_BYTES * len(durable) + move.bytes_noted(durable)
         arrival.reserve_bytes(state, need, essential=False)
-    done = Inserted()
     last: Message | None = None  # to remember the run's id with: its last durable message, if it has any
     state.atomic = True
     try:
-        for item in items:
-            message = item.message
-            takers = move.keepers(targets, message)
-            if takers is None:
-                done.refused[transfer.NO_QUEUE] = done.refused.get(transfer.NO_QUEUE, 0) + 1
-                continue
+        for message, count, takers in run:
             own = state.addresses[message.header.address]
             arrival.publish(state, own, [message], takers, state.room.admit_moved(own, takers), moved=True)
-            done.inserted += 1
             queues = takers[0] + takers[1]
-            if item.count is not None and len(queues) == 1:  # else nothing says on which of them it failed
-                arrival.note_attempts(state, queues[0], [message], item.count)
+            if count is not None and len(queues) == 1:  # else nothing says on which of them it failed
+                arrival.note_attempts(state, queues[0], [message], count)
             if last is None or message.header.durable or not last.header.durable:
                 last = message
         if last is not None and address.settings.id_cache_size > 0:
             state.duplicates.remember(address, [(last, id)])
     finally:
         state.atomic = False
-    return done
-
-
-def dry_run(state: State, id: bytes, target: str, items: Sequence[Insertion]) -> Inserted:
-    """What `insert` would do, judged by the queues that exist.  Raises InvalidName."""
-    where = transfer.existing_destination(state, target)
-    if isinstance(where, Destination) and state.duplicates.known(where.address, id):
-        return Inserted(known=True)
-    done = Inserted()
-    for item in items:
-        if isinstance(where, Destination) and move.keepers(where.targets, item.message) is None:
-            done.refused[transfer.NO_QUEUE] = done.refused.get(transfer.NO_QUEUE, 0) + 1
-        else:
-            done.inserted += 1
-    return done

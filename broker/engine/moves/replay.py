@@ -66,6 +66,8 @@ def replay(state: State, name: str, past: Iterable[ReplayItem], done: Replayed) 
 def _place(state: State, past: ReplayItem) -> Destination | str:
     if past.target:
         return transfer.destination(state, past.target)
+    if not past.queue:
+        return transfer.NO_QUEUE
     header = past.message.header
     return transfer.home(state, None, header.address, past.queue, header.routing_type)
 

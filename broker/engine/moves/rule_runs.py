@@ -359,7 +359,7 @@ class DeadLetterRules(Watcher):
         except EngineError as error:
             step.refused[error.code] = len(run)
             return circling + run
-        wanted: list[transfer.Wanted] = [(message, target, target.address.name) for message in run]
+        wanted: list[transfer.Wanted] = [(message, target, rule.to) for message in run]
         return circling + transfer.send(state, queue, step, wanted, options)
 
     def _sender(self, message: Message) -> Access:

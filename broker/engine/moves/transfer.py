@@ -227,8 +227,39 @@ def _origin_of(message: Message, *, first: bool) -> _Origin | None:
     return address, name, type if isinstance(type, int) else None
 
 
-def why_not_home(state: State, queue: Queue | None, address: str, name: str, type: int | None) -> str:
+def home(
+    state: State, queue: Queue | None, address: str, name: str, type: int | None, *, create: bool = True
+) -> Destination | str:
+    """The destination that a message (of `queue`) came from, or why it cannot go back there.
+
+    Without a name no queue had accepted it, and it goes to its address as if it were sent again.
+    Not `create`: creates nothing; empty: unknown until it is created.
+    """
+    refused = _why_not_home(state, queue, address, name, type)
+    if refused:
+        return refused
+    routing_type = None if type is None else RoutingType(type)
+    there, known = state.addresses.get(address), state.queues.get(name)
+    if create and known is None:
+        target = f"{address}{names.FQQN_SEPARATOR}{name}" if name else address
+        try:
+            there, known = destinations.destination(state, target, RoutingType.ANYCAST if name else routing_type)
+        except EngineError as error:
+            return DISK_FULL if isinstance(error, DiskFull) else NO_QUEUE
+        if known is not None and not _reaches(state, address, known):
+            return NO_QUEUE
+    if create and name:
+        there = registry.ensure_address(state, address)  # the queue may be on another one, with a wildcard
+    if there is None or (name and known is None):
+        return ""
+    targets = state.candidates(there, known, None if name else routing_type)
+    return Destination(there, targets, routing_type) if create or any(targets) else ""
+
+
+def _why_not_home(state: State, queue: Queue | None, address: str, name: str, type: int | None) -> str:
     """Why a message (of `queue`) cannot go back to a queue; empty if it can, as far as is known beforehand."""
+    if not name:
+        return ONTO_ITSELF if queue is not None and state.bindings.reaches(address, queue) else ""
     known = state.queues.get(name)
     if known is None:
         if name == address:
@@ -247,54 +278,30 @@ def _reaches(state: State, address: str, queue: Queue) -> bool:
     return queue.name in state.transmission or state.bindings.reaches(address, queue)
 
 
-def home(state: State, queue: Queue | None, address: str, name: str, type: int | None) -> Destination | str:
-    """The destination that a message (of `queue`) came from, or why it cannot go back there."""
-    refused = why_not_home(state, queue, address, name, type)
-    if refused:
-        return refused
-    known = state.queues.get(name)
-    if known is None:
-        try:
-            _, known = destinations.destination(state, f"{address}{names.FQQN_SEPARATOR}{name}", RoutingType.ANYCAST)
-        except EngineError as error:
-            return DISK_FULL if isinstance(error, DiskFull) else NO_QUEUE
-        assert known is not None, "an FQQN names a queue"
-        if not _reaches(state, address, known):
-            return NO_QUEUE
-    there = registry.ensure_address(state, address)
-    routing_type = None if type is None else RoutingType(type)
-    return Destination(there, state.candidates(there, known, None), routing_type)
-
-
-def _sent_again(state: State, queue: Queue, address: str, type: int | None) -> Destination | str:
-    """The queues that would get a message sent to an address, or why a message of `queue` cannot go there."""
-    if state.bindings.reaches(address, queue):
-        return ONTO_ITSELF
-    routing_type = None if type is None else RoutingType(type)
-    try:
-        there, _ = destinations.destination(state, address, routing_type)
-    except EngineError as error:
-        return DISK_FULL if isinstance(error, DiskFull) else NO_QUEUE
-    return Destination(there, state.candidates(there, None, routing_type), routing_type)
-
-
-def destination(state: State, target: str, queue: Queue | None = None) -> Destination:
+def destination(state: State, target: str, queue: Queue | None = None, *, create: bool = True) -> Destination | str:
     """Where an operator wants messages (of `queue`) to go: an address, or one queue by its name or FQQN.
 
+    Not `create`: creates nothing; empty: unknown until it is created.
     Raises NotFound, InvalidName, RoutingTypeMismatch, OntoItself.
     """
     address_name, queue_name = _elsewhere(state, target, queue)
+    address, named = state.addresses.get(address_name), state.queues.get(queue_name or "")
     waits = _transmission_queue(state, address_name) if queue_name is None else None
-    if waits is not None:
+    if waits is not None and (create or address is not None):
         return _over_link(state, address_name, waits)
-    if queue_name is not None:
-        target = f"{address_name}{names.FQQN_SEPARATOR}{queue_name}"
-    known = address_name in state.addresses if queue_name is None else queue_name in state.queues
-    address, named = destinations.destination(state, target, None if known else RoutingType.ANYCAST)
-    targets = state.candidates(address, named, None)
-    if not any(targets):
-        raise NotFound(f"address {address.name} has no queue that would keep the messages")
-    return Destination(address, targets, None)
+    if create or named is not None:  # for a queue that exists nothing is created
+        known = address is not None if queue_name is None else named is not None
+        target = address_name if queue_name is None else f"{address_name}{names.FQQN_SEPARATOR}{queue_name}"
+        address, named = destinations.destination(state, target, None if known else RoutingType.ANYCAST)
+    elif address is None or not address.sendable:
+        names.check_sendable(address_name, state.syntax)
+    if address is not None and (named is not None or queue_name is None):
+        targets = state.candidates(address, named, None)
+        if any(targets):
+            return Destination(address, targets, None)
+    if create:
+        raise NotFound(f"address {address_name} has no queue that would keep the messages")
+    return ""
 
 
 def _elsewhere(state: State, target: str, queue: Queue | None) -> tuple[str, str | None]:
@@ -330,41 +337,6 @@ def _over_link(state: State, address: str, waits: Queue) -> Destination:
     return Destination(there, state.candidates(there, waits, None), None)
 
 
-def existing_destination(state: State, target: str, queue: Queue | None = None) -> Destination | str:
-    """As `destination`, but creates nothing; empty: unknown until it is created.  Raises InvalidName, OntoItself."""
-    address_name, queue_name = _elsewhere(state, target, queue)
-    if queue_name is not None and queue_name in state.queues:
-        named = state.queues[queue_name]
-        return Destination(named.address, state.candidates(named.address, named, None), None)
-    address = state.addresses.get(address_name)
-    if address is None or not address.sendable:
-        names.check_sendable(address_name, state.syntax)
-    if address is None or queue_name is not None:
-        return ""
-    waits = _transmission_queue(state, address_name)
-    if waits is not None:
-        return _over_link(state, address_name, waits)
-    targets = state.candidates(address, None, None)
-    return Destination(address, targets, None) if any(targets) else ""
-
-
-def _existing_origin(state: State, queue: Queue, origin: _Origin) -> Destination | str:
-    """As `home`, or `_sent_again` for a message that no queue had accepted, but creates nothing."""
-    address_name, name, type = origin
-    if name:
-        refused = why_not_home(state, queue, *origin)
-        if refused:
-            return refused
-    elif state.bindings.reaches(address_name, queue):
-        return ONTO_ITSELF
-    address, known = state.addresses.get(address_name), state.queues.get(name)
-    if address is None or (name and known is None):
-        return ""
-    routing_type = None if type is None else RoutingType(type)
-    targets = state.candidates(address, known, None if name else routing_type)
-    return Destination(address, targets, routing_type) if any(targets) else ""
-
-
 # -- the move ----------------------------------------------------------------------------------------------------------
 
 
@@ -395,12 +367,9 @@ def send_back(
         if origin is None:
             wanted.append((message, NO_ORIGIN, ""))
             continue
-        address, name, type = origin
         if origin not in found:
-            if options.dry_run:
-                found[origin] = _existing_origin(state, queue, origin)
-            else:
-                found[origin] = home(state, queue, *origin) if name else _sent_again(state, queue, address, type)
+            found[origin] = home(state, queue, *origin, create=not options.dry_run)
+        address, name, _ = origin
         wanted.append((message, found[origin], name or address))
     return send(state, queue, step, wanted, options)
 

@@ -149,7 +149,7 @@ class QueueMessages:
         """
         self._state.begin()
         settle_acknowledged(self._state)
-        found = (transfer.existing_destination if options.dry_run else transfer.destination)(self._state, target, queue)
+        found = transfer.destination(self._state, target, queue, create=not options.dry_run)
         step, run = transfer.choose(self._state, queue, selection, options.edit.extra_bytes)
         transfer.send(self._state, queue, step, [(message, found, target) for message in run], options)
         return step
@@ -192,4 +192,4 @@ class QueueMessages:
         DiskFull.
         """
         self._state.begin()
-        return (insertion.dry_run if dry_run else insertion.insert)(self._state, id, target, items)
+        return insertion.insert(self._state, id, target, items, dry_run=dry_run)

@@ -60,8 +60,9 @@ async def test_it_is_answered_when_it_is_durable(broker: TestBroker, client: Cli
     assert (await calling).json["replayed"] == 1
 
 
-async def test_one_that_no_queue_takes_does_not_keep_back_the_others(client: Client) -> None:
-    gone = {**LINE, "address": "news", "queue": "alice.news", "routing-type": "MULTICAST"}
+@pytest.mark.parametrize(("queue", "type"), [("alice.news", "MULTICAST"), ("", "MULTICAST"), ("", "ANYCAST")])
+async def test_one_that_no_queue_takes_does_not_keep_back_the_others(client: Client, queue: str, type: str) -> None:
+    gone = {**LINE, "address": "news", "queue": queue, "routing-type": type}
     answer = await client.call("POST", PATH, body=body(gone, LINE))
     assert answer.json == {"replayed": 1, "refused": {"no-queue": 1}, "stopped": ""}
 

@@ -231,7 +231,7 @@ def test_what_is_moved_to_a_remote_queue_waits_for_the_link(rule: dict[str, obje
     bench.enter().configuration.declare("x", {RoutingType.ANYCAST})
     bench.die("a", b"1", head=b"reply-to:x\n")
     if rule is None:
-        check = transfer.existing_destination(bench.engine._state, "x", bench.queue("DLQ"))
+        check = transfer.destination(bench.engine._state, "x", bench.queue("DLQ"), create=False)
         assert isinstance(check, Destination)
         assert [queue.name for queue in check.targets[0]] == ["out"]
         bench.enter().messages.move(bench.queue("DLQ"), "x", MessageRange())

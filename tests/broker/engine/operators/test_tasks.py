@@ -276,6 +276,20 @@ def test_a_dry_run_refuses_what_the_move_would_refuse(bench: Bench) -> None:
         start(bench, MOVE, target="many.#", dry_run=True)
 
 
+@pytest.mark.parametrize(("target", "error"), [("elsewhere::there", NotFound), ("many.#::all", InvalidName)])
+def test_a_dry_run_refuses_a_queue_that_the_move_would_refuse(
+    bench: Bench, target: str, error: type[EngineError]
+) -> None:
+    dead(bench, "a", 1)
+    bench.declare("there")
+    bench.enter().configuration.declare("many.#", {RoutingType.MULTICAST})
+    everything = NewQueue(name="all", address="many.#", routing_type=RoutingType.MULTICAST)
+    bench.enter().operators.make_queue(everything)
+    for dry_run in (True, False):
+        with pytest.raises(error):
+            start(bench, MOVE, target=target, dry_run=dry_run)
+
+
 # -- how they are steered ----------------------------------------------------------------------------------------------
 
 
