@@ -60,9 +60,10 @@ from broker.engine.queues.bodies import (
     read_body,
     read_whole_body,
 )
-from broker.engine.queues.consumer import AckMode, Consumer, LinkTarget
+from broker.engine.queues.consumer import AckMode, LinkTarget
+from broker.engine.queues.counters import COUNTED, LEFT_COUNTERS
 from broker.engine.queues.diverts import Divert, DivertRouting
-from broker.engine.queues.queue import COUNTED, LEFT_COUNTERS, DeliveryState, Queue
+from broker.engine.queues.queue import Consumer, DeliveryState, Queue
 from broker.engine.queues.queue_quotas import QueueQuotas
 from broker.engine.queues.room import is_full
 from broker.engine.queues.state import Waiter

@@ -14,7 +14,7 @@ from broker.engine.model.names import NAME_BYTES_MAX, SHARED_PREFIX, WHOLE_BROKE
 from broker.engine.model.permissions import Permission
 from broker.engine.model.report import Report
 from broker.engine.queues.alarms import Call
-from broker.engine.queues.consumer import Consumer
+from broker.engine.queues.queue import Consumer
 from broker.engine.queues.state import State
 
 #: The expiry of a session that does not end.

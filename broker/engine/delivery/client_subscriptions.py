@@ -25,8 +25,8 @@ from broker.engine.delivery.redelivery import DeliveryOutcome
 from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.message import RoutingType
 from broker.engine.queues import clearing
-from broker.engine.queues.consumer import AckMode, Consumer, Sink, Subscriber
-from broker.engine.queues.queue import Queue
+from broker.engine.queues.consumer import AckMode, Subscriber
+from broker.engine.queues.queue import Consumer, Queue, Sink
 from broker.engine.queues.state import State
 from broker.engine.routing import alter, registry
 

@@ -17,8 +17,7 @@ from broker.engine.delivery.redelivery import INTERRUPTED, DeliveryOutcome
 from broker.engine.model.access import Access
 from broker.engine.model.permissions import Permission
 from broker.engine.queues import consumer_lifecycle
-from broker.engine.queues.consumer import Consumer
-from broker.engine.queues.queue import Queue
+from broker.engine.queues.queue import Consumer, Queue
 from broker.engine.queues.removal import settle_acknowledged
 from broker.engine.queues.state import NO_WAY_BACK, State
 from broker.engine.queues.steps import LongWork

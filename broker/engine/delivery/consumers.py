@@ -15,9 +15,8 @@ from broker.engine.model.access import Access
 from broker.engine.model.errors import UnknownDelivery
 from broker.engine.model.message import Message
 from broker.engine.queues import consumer_lifecycle
-from broker.engine.queues.consumer import Consumer, Sink
 from broker.engine.queues.paging.depage import RETRY_MS
-from broker.engine.queues.queue import Queue
+from broker.engine.queues.queue import Consumer, Queue, Sink
 from broker.engine.queues.state import NO_WAY_BACK, State
 from broker.engine.queues.steps import LongWork
 from broker.engine.routing import registry

@@ -16,10 +16,9 @@ from broker.engine.model.message import Message
 from broker.engine.moves import expiry
 from broker.engine.moves.move import MOVE_COST
 from broker.engine.queues import arrival
-from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.displacing import displace
 from broker.engine.queues.paging import depage
-from broker.engine.queues.queue import Queue
+from broker.engine.queues.queue import Consumer, Queue
 from broker.engine.queues.state import Held, State
 
 #: The most messages that one queue delivers in a tick: enough that the tick's fixed costs vanish, few enough that it

@@ -35,12 +35,11 @@ from broker.engine.model.errors import NotReadable
 from broker.engine.model.message import Annotations, Message
 from broker.engine.moves import dead_letter
 from broker.engine.queues import arrival
-from broker.engine.queues.consumer import Consumer, Reservation
 from broker.engine.queues.paging import depage, rows, upkeep
 from broker.engine.queues.paging.depage import RETRY_MS
 from broker.engine.queues.paging.rows import watch_schedule
 from broker.engine.queues.paging.tail import Chunk
-from broker.engine.queues.queue import DELIVERED, Queue
+from broker.engine.queues.queue import DELIVERED, Consumer, Queue, Reservation
 from broker.engine.queues.removal import remove, take_reserved
 from broker.engine.queues.settling import FAILED, REJECTED, RETURNED, is_long, settle_in_steps
 from broker.engine.queues.state import State

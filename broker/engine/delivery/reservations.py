@@ -30,8 +30,8 @@ from broker.engine.model.errors import TooManyConsumers
 from broker.engine.model.limits import RESERVE_MS_MAX
 from broker.engine.model.message import Message
 from broker.engine.queues import consumer_lifecycle
-from broker.engine.queues.consumer import AckMode, Consumer
-from broker.engine.queues.queue import Queue
+from broker.engine.queues.consumer import AckMode
+from broker.engine.queues.queue import Consumer, Queue
 from broker.engine.queues.state import NO_WAY_BACK, State
 
 #: The most messages reserved for one link: the number of packet ids.  Those beyond are not reserved.

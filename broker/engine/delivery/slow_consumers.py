@@ -20,8 +20,7 @@ from typing import Final
 from broker.engine.delivery import closing
 from broker.engine.delivery.redelivery import SLOW
 from broker.engine.model.settings import AddressSettings, SlowConsumerPolicy, SlowConsumerUnit
-from broker.engine.queues.consumer import Consumer
-from broker.engine.queues.queue import Queue
+from broker.engine.queues.queue import Consumer, Queue
 from broker.engine.queues.state import State
 from broker.engine.queues.steps import LongWork, gathered
 

@@ -35,8 +35,7 @@ from broker.engine.publish import publish, sending
 from broker.engine.publish.send import Send
 from broker.engine.queues import arrival
 from broker.engine.queues.address import Producer
-from broker.engine.queues.consumer import Consumer
-from broker.engine.queues.queue import Queue
+from broker.engine.queues.queue import Consumer, Queue
 from broker.engine.queues.removal import consume, removal_bytes_of, settle_acknowledged
 from broker.engine.queues.room import Room
 from broker.engine.queues.settling import ACKNOWLEDGED, FAILED

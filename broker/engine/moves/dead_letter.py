@@ -26,8 +26,7 @@ from broker.engine.model.notes import NOTIFICATIONS, Note
 from broker.engine.model.settings import AddressSettings
 from broker.engine.moves import move
 from broker.engine.queues.address import Address
-from broker.engine.queues.consumer import Consumer
-from broker.engine.queues.queue import Queue
+from broker.engine.queues.queue import Consumer, Queue
 from broker.engine.queues.removal import has_room, remove, report_no_room
 from broker.engine.queues.state import State
 from broker.engine.routing import registry

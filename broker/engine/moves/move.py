@@ -52,8 +52,7 @@ from broker.engine.model.message import (
 )
 from broker.engine.queues import arrival
 from broker.engine.queues.address import Address, Targets
-from broker.engine.queues.consumer import Consumer
-from broker.engine.queues.queue import Queue
+from broker.engine.queues.queue import Consumer, Queue
 from broker.engine.queues.removal import remove, report_no_room
 from broker.engine.queues.room import Admission
 from broker.engine.queues.state import State

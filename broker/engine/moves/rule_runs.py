@@ -57,6 +57,7 @@ from broker.engine.moves.dead_letter_rules import (
 )
 from broker.engine.moves.move import Destination
 from broker.engine.moves.transfer import MoveOptions, MoveResult
+from broker.engine.queues import reading
 from broker.engine.queues.paging.depage import RETRY_MS
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
@@ -244,7 +245,7 @@ class DeadLetterRules(Watcher):
 
     def _held(self, queue: Queue) -> list[int]:
         """Return the ids of letters in delivery, including those settled in open transactions."""
-        held = [id for deliveries in queue.deliveries() for id in deliveries]
+        held = [id for deliveries in reading.deliveries(queue) for id in deliveries]
         return held if len(held) == queue.delivering else [*held, *self._in_transactions(queue)]
 
     def _once_more(self, queue: Queue) -> None:

@@ -60,7 +60,7 @@ from broker.engine.model.permissions import Permission
 from broker.engine.moves import move
 from broker.engine.moves.dead_letter_groups import DeadLetterGroup
 from broker.engine.moves.move import Destination, Placed
-from broker.engine.queues import arrival
+from broker.engine.queues import arrival, reading
 from broker.engine.queues.address import Address
 from broker.engine.queues.paging import upkeep
 from broker.engine.queues.queue import Queue
@@ -197,7 +197,7 @@ def _named(state: State, queue: Queue, ids: tuple[int, ...], extra: int) -> tupl
     step = MoveResult(0, ids[-1], complete, looked_at=len(ids))
     for id in ids:
         if id not in found:
-            held = any(id in deliveries for deliveries in queue.deliveries())
+            held = any(id in deliveries for deliveries in reading.deliveries(queue))
             _count(step, HELD if held else GONE, "")
     return step, run
 

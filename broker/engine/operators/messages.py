@@ -19,7 +19,7 @@ from broker.engine.moves.dead_letter_groups import DeadLetterGroups
 from broker.engine.moves.insertion import Inserted, Insertion
 from broker.engine.moves.replay import Replayed, ReplayItem
 from broker.engine.moves.transfer import AS_THEY_ARE, MessageRange, MoveOptions, MoveResult
-from broker.engine.queues import clearing
+from broker.engine.queues import clearing, reading
 from broker.engine.queues.cursors import HEAD_BYTES, MATCH_COST
 from broker.engine.queues.paging import upkeep
 from broker.engine.queues.queue import Queue
@@ -105,7 +105,7 @@ class QueueMessages:
         settle_acknowledged(self._state)
         found = upkeep.between(self._state, queue, after, MESSAGE_ID_MAX + 1, most)
         page = [(message, "scheduled" if queue.due_of(message.id) else "ready") for message in found]
-        held = {message.id: message for message in queue.held()}
+        held = {message.id: message for message in reading.held(queue)}
         ids = sorted(held)
         first = bisect_right(ids, after)
         page += [(held[id], "delivering") for id in ids[first : first + most]]
@@ -117,7 +117,7 @@ class QueueMessages:
         settle_acknowledged(self._state)
         for message in upkeep.between(self._state, queue, id - 1, id + 1, 1):
             return message, "scheduled" if queue.due_of(id) else "ready"
-        for deliveries in queue.deliveries():
+        for deliveries in reading.deliveries(queue):
             if id in deliveries:
                 return deliveries[id], "delivering"
         raise NotFound(f"queue {queue.name} has no message {id}")

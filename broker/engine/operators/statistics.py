@@ -7,8 +7,10 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from broker.engine.model.errors import NotReadable
+from broker.engine.queues import reading
+from broker.engine.queues.counters import LEFT_COUNTERS, Counters
 from broker.engine.queues.paging import upkeep
-from broker.engine.queues.queue import LEFT_COUNTERS, Counters, Queue
+from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
 
 #: Queues that are looked at in one go: less than a millisecond.
@@ -100,5 +102,5 @@ class Statistics:
 
     def lag(self, queue: Queue) -> int:
         """Ms since the oldest message on the queue was sent, next in line or with a consumer; 0: there is none."""
-        held = [next(iter(each.values())).header.timestamp for each in queue.deliveries() if each]
+        held = [next(iter(each.values())).header.timestamp for each in reading.deliveries(queue) if each]
         return max([self.oldest_age(queue), *(self._state.clock() - sent for sent in held)])

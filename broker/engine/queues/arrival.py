@@ -17,9 +17,10 @@ from broker.engine.model.message import NEW, Message, MessageHeader, size_of
 from broker.engine.model.names import is_temporary
 from broker.engine.queues.address import Address, Targets
 from broker.engine.queues.bindings import ASKED_FOR_A_MICROSECOND, ENTERED_FOR_A_MICROSECOND
+from broker.engine.queues.matches import Matches
 from broker.engine.queues.paging import admit
 from broker.engine.queues.paging.tail import Landing
-from broker.engine.queues.queue import DeliveryState, Matches, Queue
+from broker.engine.queues.queue import DeliveryState, Queue
 from broker.engine.queues.removal import remove
 from broker.engine.queues.room import Admission, pageable, places_left, queue_has_recovered
 from broker.engine.queues.state import FanOut, State

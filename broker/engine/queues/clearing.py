@@ -13,9 +13,8 @@ from typing import Final
 from broker.engine.model.errors import DiskFull
 from broker.engine.model.message import Message
 from broker.engine.queues import arrival
-from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.paging import depage, upkeep
-from broker.engine.queues.queue import Queue
+from broker.engine.queues.queue import Consumer, Queue
 from broker.engine.queues.removal import in_steps, removal_bytes, remove
 from broker.engine.queues.state import NO_WAY_BACK, State
 from broker.engine.queues.steps import LongWork

@@ -5,8 +5,7 @@ from __future__ import annotations
 from broker.engine.model.attributes import QueueAttributes
 from broker.engine.model.errors import TooManyConsumers
 from broker.engine.queues import arrival, clearing
-from broker.engine.queues.consumer import Consumer
-from broker.engine.queues.queue import Queue
+from broker.engine.queues.queue import Consumer, Queue
 from broker.engine.queues.state import State
 from broker.engine.queues.types.kind import release_groups
 

@@ -27,8 +27,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from broker.engine.model.message import Message, MessageHeader
-from broker.engine.queues.consumer import Consumer
-from broker.engine.queues.queue import DELIVERED, Queue
+from broker.engine.queues.queue import DELIVERED, Consumer, Queue
 from broker.engine.queues.stored import encode_header, record_flags
 from store import record
 from store.body import LargeBody

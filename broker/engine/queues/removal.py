@@ -15,8 +15,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from broker.engine.model.message import Message, MessageHeader
-from broker.engine.queues.consumer import Consumer, Reservation
-from broker.engine.queues.queue import Queue
+from broker.engine.queues.queue import Consumer, Queue, Reservation
 from broker.engine.queues.settling import ACKNOWLEDGED, is_long, settle_in_steps
 from broker.engine.queues.state import State
 from store.errors import JournalFull

@@ -42,7 +42,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from broker.engine.model.attributes import QueueAttributes
 from broker.engine.model.errors import AddressFull
@@ -56,16 +56,14 @@ from broker.engine.model.message import (
 from broker.engine.model.report import Report
 from broker.engine.model.settings import AddressFullPolicy, AddressSettings, PageFullPolicy
 from broker.engine.queues.address import Address, Producer, Targets
+from broker.engine.queues.bindings import Bindings
 from broker.engine.queues.blocked import Blocked
 from broker.engine.queues.consumer import UNLIMITED
+from broker.engine.queues.queue import Queue
 from broker.engine.queues.steps import Steps
 from broker.engine.queues.uncommitted import OpenTransactions, Uncommitted
 from store.counted import counted
 from store.pages import Pages
-
-if TYPE_CHECKING:
-    from broker.engine.queues.bindings import Bindings
-    from broker.engine.queues.queue import Queue
 
 #: A full address or queue is reported again only after it has fallen to this percentage of its limit: not for every
 #: message while it is at its limit.

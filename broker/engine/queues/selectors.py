@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from broker.engine.filter import Filter
 from broker.engine.model.errors import TooManySelectors
-from broker.engine.queues.consumer import Consumer
+from broker.engine.queues.queue import Consumer
 
 
 class Selectors:

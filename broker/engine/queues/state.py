@@ -42,13 +42,12 @@ from broker.engine.model.timetable import Soonest, Timetable
 from broker.engine.queues.address import Address, AttachedSender, Targets
 from broker.engine.queues.alarms import Alarms
 from broker.engine.queues.bindings import Bindings
-from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.diverts import Diverts
 from broker.engine.queues.duplicates import Duplicates
 from broker.engine.queues.held_entry import HeldEntry
 from broker.engine.queues.ledger import Ledger
 from broker.engine.queues.paging.tail import Chunk, Landing
-from broker.engine.queues.queue import Queue
+from broker.engine.queues.queue import Consumer, Queue
 from broker.engine.queues.queue_quotas import QueueQuotas
 from broker.engine.queues.room import Room, Usage
 from broker.engine.queues.selectors import Selectors

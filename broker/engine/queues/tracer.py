@@ -7,8 +7,7 @@ from typing import Protocol
 
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Message
-from broker.engine.queues.consumer import Consumer
-from broker.engine.queues.queue import Queue
+from broker.engine.queues.queue import Consumer, Queue
 
 
 class Tracer(Protocol):

@@ -24,6 +24,7 @@ from typing import Final
 
 from broker.engine.model.errors import NotReadable
 from broker.engine.model.message import Message, MessageHeader
+from broker.engine.queues import reading
 from broker.engine.queues.paging import tail_compaction
 from broker.engine.queues.paging.tail import Chunk
 from broker.engine.queues.queue import Queue
@@ -163,7 +164,7 @@ class Cleaner:
         for number, queue in enumerate(round.queues, 1):
             if queue.deleted:
                 continue
-            older = queue.older(round.bound) + tail_compaction.kept(queue)
+            older = reading.older(queue, round.bound) + tail_compaction.kept(queue)
             paged = tail_compaction.rows_in(queue, round.segment)
             round.paged += [(queue, chunk, rows) for chunk, rows in paged]
             room -= len(paged)

@@ -15,8 +15,8 @@ from broker.engine.model.message import Message, MessageHeader, RoutingType
 from broker.engine.moves.transfer import MessageRange, MoveResult
 from broker.engine.publish.send import Send
 from broker.engine.queues.address import Producer
-from broker.engine.queues.consumer import AckMode, Consumer
-from broker.engine.queues.queue import Queue
+from broker.engine.queues.consumer import AckMode
+from broker.engine.queues.queue import Consumer, Queue
 from broker.engine.queues.steps import TOGETHER_MAX
 from broker.engine.routing import alter, destinations
 from store.record import RecordType

@@ -16,7 +16,8 @@ from broker.engine.model.permissions import Permission, PermissionTable
 from broker.engine.model.task import TaskKind, TaskRequest
 from broker.engine.moves.expiry import END_COST, EXPIRED_TOGETHER
 from broker.engine.moves.move import MOVE_COST
-from broker.engine.queues.consumer import AckMode, Consumer
+from broker.engine.queues.consumer import AckMode
+from broker.engine.queues.queue import Consumer
 from broker.engine.queues.steps import BUDGET, STEP
 from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench, Taker, Waiting

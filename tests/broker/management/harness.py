@@ -22,8 +22,8 @@ from broker.engine.model.message import Message, MessageHeader, RoutingType
 from broker.engine.model.permissions import Permission, PermissionTable
 from broker.engine.model.settings_match import SettingsTable
 from broker.engine.publish.send import Send
-from broker.engine.queues.consumer import AckMode, Consumer
-from broker.engine.queues.queue import Queue
+from broker.engine.queues.consumer import AckMode
+from broker.engine.queues.queue import Consumer, Queue
 from broker.engine.routing import destinations
 from broker.management.callers import require_step
 from broker.management.http import HttpServer

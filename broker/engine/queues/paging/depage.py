@@ -18,11 +18,10 @@ from typing import Final
 from broker.engine.model.errors import NotReadable
 from broker.engine.model.message import MESSAGE_OVERHEAD_BYTES, Message
 from broker.engine.queues import arrival
-from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.cursors import MATCH_COST, PRIORITIES
 from broker.engine.queues.paging.rows import claim, claim_all, read
 from broker.engine.queues.paging.tail import Chunk, Tail
-from broker.engine.queues.queue import Queue
+from broker.engine.queues.queue import Consumer, Queue
 from broker.engine.queues.room import is_full, may_page
 from broker.engine.queues.state import State
 from broker.engine.queues.steps import LongWork

@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import Final
 
 from broker.engine.model.message import Message
+from broker.engine.queues import reading
 from broker.engine.queues.paging.rows import Row, claim, noted_in_memory, read, read_notes, unwatch
 from broker.engine.queues.paging.tail import Chunk, Tail
 from broker.engine.queues.queue import Queue
@@ -69,7 +70,7 @@ def _in_memory(queue: Queue, chunk: Chunk, rows: Sequence[int]) -> list[Row]:
     """Those of the rows that left the tail whose messages are ready or in delivery now."""
     gone = {chunk.ids[row]: row for row in rows if not chunk.sizes[row]}
     found = {gone[message.id]: message for message in queue.backlog if message.id in gone}
-    for deliveries in queue.deliveries():
+    for deliveries in reading.deliveries(queue):
         found |= {gone[id]: message for id, message in deliveries.items() if id in gone}
     return list(found.items())
 
@@ -100,7 +101,7 @@ def places(state: State, queue: Queue) -> Iterator[tuple[Message, str]]:
 
 def places_in_steps(state: State, queue: Queue) -> Iterator[tuple[Message, str] | None]:
     """The same; None: it has put some more of those in delivery in order, at a cost of `ORDER_COST`."""
-    held, waits = queue.held(), list(queue.scheduled.values())
+    held, waits = reading.held(queue), list(queue.scheduled.values())
     ready = ((message, "ready") for message in waiting(state, queue))
     on_disk = [] if queue.tail is None else [(chunk, _rows_of(chunk)) for chunk in queue.tail.scheduled_chunks()]
     runs: list[Iterator[tuple[Message, str]]] = []

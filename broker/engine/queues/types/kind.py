@@ -17,8 +17,7 @@ from typing import Final
 
 from broker.engine.model.message import Message
 from broker.engine.queues import arrival
-from broker.engine.queues.consumer import Consumer
-from broker.engine.queues.queue import Queue
+from broker.engine.queues.queue import Consumer, Queue
 from broker.engine.queues.removal import remove
 from broker.engine.queues.state import State
 from broker.engine.queues.steps import LongWork

@@ -8,7 +8,7 @@ from typing import Final
 from broker.engine.client_sessions.stored_session import StoredSession
 from broker.engine.delivery.redelivery import RELEASED
 from broker.engine.model.message import Message, RoutingType
-from broker.engine.queues.consumer import Consumer
+from broker.engine.queues.queue import Consumer
 from tests.broker.engine.engine_harness import Bench, Taker, Waiting
 
 MULTICAST: Final = RoutingType.MULTICAST

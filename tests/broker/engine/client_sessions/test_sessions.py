@@ -14,7 +14,7 @@ from broker.engine.client_sessions.stored_session import Sent, StoredSession
 from broker.engine.delivery.redelivery import RELEASED, rejected
 from broker.engine.model.errors import AlreadyInUse, DiskFull
 from broker.engine.model.message import Message, RoutingType
-from broker.engine.queues.consumer import Consumer
+from broker.engine.queues.queue import Consumer
 from store import decode, record
 from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench, Taker, Waiting

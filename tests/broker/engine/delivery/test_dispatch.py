@@ -13,8 +13,8 @@ from broker.engine.delivery.dispatch import (
     SERVE_COST,
 )
 from broker.engine.model.message import Message
-from broker.engine.queues.consumer import AckMode, Consumer
-from broker.engine.queues.queue import Queue
+from broker.engine.queues.consumer import AckMode
+from broker.engine.queues.queue import Consumer, Queue
 from broker.engine.queues.steps import BUDGET
 from tests.broker.engine.engine_harness import Bench, Taker
 

@@ -12,7 +12,8 @@ from broker.engine.model.message import Message, MessageHeader, RoutingType
 from broker.engine.moves import move
 from broker.engine.moves.transfer import MessageRange
 from broker.engine.queues import arrival
-from broker.engine.queues.consumer import AckMode, Consumer
+from broker.engine.queues.consumer import AckMode
+from broker.engine.queues.queue import Consumer
 from broker.engine.queues.state import State
 from broker.sessions.stomp.format import StompFormat
 from tests.broker.engine.engine_harness import Bench, Taker, entries_with, fill

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from broker.engine.model.message import RoutingType
 from broker.engine.model.settings import AddressSettings
 from broker.engine.queues.address import Address
-from broker.engine.queues.consumer import PREFIX_MIN, UNLIMITED, AckMode, Consumer, LinkTarget
-from broker.engine.queues.queue import Queue
+from broker.engine.queues.consumer import UNLIMITED, AckMode, LinkTarget
+from broker.engine.queues.queue import PREFIX_MIN, Consumer, Queue
 from tests.broker.engine.engine_harness import Taker
 from tests.broker.engine.queues.parts import ids, message
 

@@ -10,8 +10,8 @@ import pytest
 
 from broker.engine.filter import compile_filter
 from broker.engine.model.message import Message, MessageHeader
-from broker.engine.queues.consumer import AckMode, Consumer
-from broker.engine.queues.queue import SCHEDULED_GONE_MAX, DeliveryState, Queue
+from broker.engine.queues.consumer import AckMode
+from broker.engine.queues.queue import SCHEDULED_GONE_MAX, Consumer, DeliveryState, Queue
 from broker.engine.queues.steps import Steps
 from broker.sessions.stomp.format import StompFormat
 from store.record import RemovalReason
