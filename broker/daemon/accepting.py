@@ -24,7 +24,7 @@ from broker.sessions.session import Session
 from broker.sessions.stomp.headers import Options, Prefixes
 from broker.sessions.stomp.session import StompSession
 from broker.sessions.tick import Tick, Transport
-from broker.sessions.websocket.carried import Carried
+from broker.sessions.websocket.inner import InnerSession
 from protocols.amqp.limits import Limits as AmqpLimits
 from protocols.mqtt.codes import Role
 from protocols.mqtt.fields import PACKET_BYTES_MAX
@@ -34,7 +34,7 @@ from protocols.mqtt.runs import Shared
 from protocols.stomp.limits import Limits as StompLimits
 
 #: Makes a session that a WebSocket can carry.
-MakeCarried = Callable[[Transport, int, Peer], Carried]
+MakeInnerSession = Callable[[Transport, int, Peer], InnerSession]
 
 Made = TypeVar("Made", bound=Session)
 
@@ -82,7 +82,9 @@ class Accepting:
             make = self._amqp(acceptor, open_properties(servers, amqp_scheme(acceptor, at)))
         return self._over_websocket(make, acceptor) if acceptor.websocket else make
 
-    def _over_websocket(self, make: MakeCarried, acceptor: StompAcceptor | MqttAcceptor | AmqpAcceptor) -> MakeSession:
+    def _over_websocket(
+        self, make: MakeInnerSession, acceptor: StompAcceptor | MqttAcceptor | AmqpAcceptor
+    ) -> MakeSession:
         # Imported here: brokers without WebSocket start faster.
         from broker.sessions.websocket.mqtt import MqttWebSocketSession
         from broker.sessions.websocket.session import SUBPROTOCOLS, WebSocketSession
@@ -111,7 +113,7 @@ class Accepting:
     def _connection_id(self, number: int) -> str:
         return f"{self._tick.engine.random.getrandbits(32):08x}-{number}"
 
-    def _stomp(self, acceptor: StompAcceptor, failover: str) -> MakeCarried:
+    def _stomp(self, acceptor: StompAcceptor, failover: str) -> MakeInnerSession:
         config, large = self._config, acceptor.stomp_min_large_message_size
         limits = StompLimits(
             header_count_max=config.limits.header_count_max,
@@ -134,7 +136,7 @@ class Accepting:
             failover=failover,
         )
 
-        def make(transport: Transport, number: int, peer: Peer) -> Carried:
+        def make(transport: Transport, number: int, peer: Peer) -> InnerSession:
             return StompSession(
                 self._tick,
                 transport,
@@ -147,7 +149,7 @@ class Accepting:
 
         return make
 
-    def _amqp(self, acceptor: AmqpAcceptor, failover: dict[str, object]) -> MakeCarried:
+    def _amqp(self, acceptor: AmqpAcceptor, failover: dict[str, object]) -> MakeInnerSession:
         config, large = self._config, acceptor.amqp_min_large_message_size
         limits = AmqpLimits(
             frame_bytes_max=acceptor.max_frame_size,
@@ -170,7 +172,7 @@ class Accepting:
             failover=failover,
         )
 
-        def make(transport: Transport, number: int, peer: Peer) -> Carried:
+        def make(transport: Transport, number: int, peer: Peer) -> InnerSession:
             return AmqpSession(
                 self._tick,
                 transport,
@@ -191,7 +193,7 @@ class Accepting:
             return min(packet, config.journal.segment_size // 2)
         return min(packet, config.limits.large_body_bytes_max + config.limits.header_bytes_max)
 
-    def _mqtt(self, acceptor: MqttAcceptor, failover: str) -> MakeCarried:
+    def _mqtt(self, acceptor: MqttAcceptor, failover: str) -> MakeInnerSession:
         config, large = self._config, acceptor.mqtt_min_large_message_size
         whole = PACKET_BYTES_MAX if large < 0 else min(large - 1, config.limits.body_bytes_max)
         limits = MqttLimits(
@@ -227,7 +229,7 @@ class Accepting:
         heads = Heads(sessions.syntax, mount) if mount else sessions.heads
         common = Common(self._tick, options, Shared(Role.SERVER, limits), sessions, heads, mount)
 
-        def make(transport: Transport, number: int, peer: Peer) -> Carried:
+        def make(transport: Transport, number: int, peer: Peer) -> InnerSession:
             id, gate = self._connection_id(number), self._gate
             return MqttSession(common, transport, mount, connection_id=id, peer=peer, gate=gate)
 

@@ -142,7 +142,7 @@ class Acceptors:
         for listener in self._listeners.values():
             listener.close()
 
-    async def say_goodbye(self, *, moved: bool) -> None:
+    async def disconnect_clients(self, *, moved: bool) -> None:
         """Shut down every messaging session, and return when all clients have disconnected.  `moved`: see Session."""
         for listener in self._listeners.values():
             listener.shut_down(moved=moved)

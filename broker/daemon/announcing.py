@@ -64,14 +64,16 @@ class Announcer:
         access = {"console": console, "login": self._login()} if console else {}
         self._log("ready", version=__version__, compiled=COMPILED, pid=os.getpid(), acceptors=line, **access)
         line += f" pid={os.getpid()}" + (f" console={console} (log in with {access['login']})" if console else "")
-        self._say(f"READY {line}", f"listening on {line}")
+        self._print_status(f"READY {line}", f"listening on {line}")
 
     def standby(self, listening: Sequence[Listening]) -> None:
         """Announce STANDBY."""
         self._log("replication.standby")
-        self._say(f"STANDBY {_line(listening)} pid={os.getpid()}", "standby: it copies the journal of its owner")
+        self._print_status(
+            f"STANDBY {_line(listening)} pid={os.getpid()}", "standby: it copies the journal of its owner"
+        )
 
-    def _say(self, line: str, status: str) -> None:
+    def _print_status(self, line: str, status: str) -> None:
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
         self._notifier.ready()

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from broker.daemon.replication import Replication
 
 #: How long to wait for clients to read why the broker ends and to disconnect, in seconds.
-FAREWELL_SECONDS_MAX: Final = 2.0
+DISCONNECT_SECONDS_MAX: Final = 2.0
 
 #: How often an owner checks whether it still owns the journal, in seconds: a small part of the shortest lease.
 LEASE_CHECK_SECONDS: Final = 0.1
@@ -268,7 +268,7 @@ class Daemon:
         await self._ending.begun.wait()
         links.cancel()
         indexing.stop()
-        await self._say_goodbye(server)
+        await self._disconnect_clients(server)
         checks.cancel()
         indexes.cancel()
 
@@ -336,13 +336,13 @@ class Daemon:
             self._ending.status = report_start_error(self._log, self._config.broker.data_directory, error)
         return self._ending.status
 
-    async def _say_goodbye(self, server: Server) -> None:
+    async def _disconnect_clients(self, server: Server) -> None:
         """Confirm everything in flight if possible, then shut down all sessions and give clients time to disconnect."""
         ending, lost = self._ending, self._ending.lost
         self._managed.reasons.append("the broker is stopping")
         self._signals.reload_later(asked=self._reloading is not None and self._reloading.stop())
         self._notify_stopping()
-        seconds = FAREWELL_SECONDS_MAX
+        seconds = DISCONNECT_SECONDS_MAX
         if not lost:
             self._log("stopping")
             seconds = HAND_OVER_SECONDS_MAX if ending.handed_over else self._config.broker.shutdown_timeout / 1000
@@ -351,7 +351,7 @@ class Daemon:
             async with asyncio.timeout(seconds):
                 if not lost:
                     await self._driver.drain()
-                    await server.say_goodbye(moved=ending.handed_over)
+                    await server.disconnect_clients(moved=ending.handed_over)
                 await server.acceptors.idle()
 
     def _notify_stopping(self) -> None:

@@ -139,10 +139,10 @@ class Server:
         for connection in self.acceptors.connections():
             self._broker.tick.give_up(connection, why, moved=moved)
 
-    async def say_goodbye(self, *, moved: bool) -> None:
+    async def disconnect_clients(self, *, moved: bool) -> None:
         """Shut down all sessions, and return when all clients have disconnected.  `moved`: see Session."""
         self.dialer.shut_down()
-        await self.acceptors.say_goodbye(moved=moved)
+        await self.acceptors.disconnect_clients(moved=moved)
 
     async def abort(self, http_seconds: float) -> None:
         """Stop listening, give HTTP requests some seconds to finish, and close all connections."""

@@ -143,7 +143,7 @@ class _Shaking:
         self._protocol.buffer_updated(0)  # as if something had been read
         self._has_turn = False
 
-    def say(self, alert: bytes) -> None:
+    def send_alert(self, alert: bytes) -> None:
         """Send the alert, and shut down our side."""
         with suppress(OSError):
             self._own = self._client.dup()
@@ -189,7 +189,7 @@ class _Object(ssl.SSLObject):
             raise
         except ssl.SSLError:
             if shaking is not None and self.outgoing.pending:
-                shaking.say(self.outgoing.read())
+                shaking.send_alert(self.outgoing.read())
             raise
         self.shaking = None
 

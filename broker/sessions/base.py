@@ -17,7 +17,7 @@ from broker.sessions.unsendable import Unsendable
 class BaseSession(ABC):
     """The broker's side of one connection.  Subclasses implement the protocols.
 
-    `established`: the client has logged in; `lost`: the connection is over, but output that is owed may still be sent.
+    `established`: the client has logged in; `lost`: the connection is over, but pending output may still be sent.
     """
 
     __slots__ = (

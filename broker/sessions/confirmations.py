@@ -1,6 +1,6 @@
 """Confirmations of a connection: sent once what they confirm is durable (promise P1), in order.
 
-Receipts, acknowledgements and outcomes wait in one line per connection.  Those owed after a read has been processed
+Receipts, acknowledgements and outcomes wait in one line per connection.  Those pending after a read has been processed
 are confirmed together.  Anything behind a waiting confirmation waits too.
 
 Many are sent in portions, the rest in the next tick if this one's budget is used up.
@@ -15,7 +15,7 @@ from broker.engine import Engine, Waiter
 
 Item = TypeVar("Item")
 
-#: How many are sent together, more than a read owes, and what each costs at least, in microseconds
+#: How many are sent together, more than a read causes, and what each costs at least, in microseconds
 #: (`broker.engine.queues.steps`).  The outcomes of one read are for consecutive deliveries: one frame if they are sent
 #: together.  Links take turns, so that parts would have holes, and each delivery a frame.
 TOGETHER: Final = 2_048
@@ -27,21 +27,21 @@ def _one(item: object) -> int:
 
 
 class Confirmations(Generic[Item]):
-    """The confirmations of one connection; `say` sends a list of them to the peer, `count` is what one counts as.
+    """The confirmations of one connection; `send` sends a list of them to the peer, `count` is what one counts as.
 
-    If the connection ends while `say` runs, `drop` also returns what is still in the list that `say` was given.  So a
-    `say` that removes each item as it sends it leaves exactly the unsent ones.
+    If the connection ends while `send` runs, `drop` also returns what is still in the list that `send` was given.  So a
+    `send` that removes each item as it sends it leaves exactly the unsent ones.
     """
 
-    __slots__ = ("_count", "_engine", "_say", "_saying", "_waiter", "_waiting", "owed")
+    __slots__ = ("_count", "_engine", "_send", "_sending", "_waiter", "_waiting", "pending")
 
-    def __init__(self, engine: Engine, say: Callable[[list[Item]], None], count: Callable[[Item], int] = _one) -> None:
-        self.owed: list[Item] = []  # since the last `confirm`
+    def __init__(self, engine: Engine, send: Callable[[list[Item]], None], count: Callable[[Item], int] = _one) -> None:
+        self.pending: list[Item] = []  # since the last `confirm`
         self._count = count
         self._engine = engine
         self._waiter: Waiter | None = None  # to be told when the rest may be sent
-        self._say = say
-        self._saying: list[Item] = []
+        self._send = send
+        self._sending: list[Item] = []
         self._waiting: list[tuple[int, list[Item]]] = []  # by tick; an empty deque would cost 600 bytes
 
     @property
@@ -50,33 +50,33 @@ class Confirmations(Generic[Item]):
         return bool(self._waiting)
 
     def __iter__(self) -> Iterator[Item]:
-        """Yield what waits for the disk and what is owed, in order."""
+        """Yield what waits for the disk and what is pending, in order."""
         for _, items in self._waiting:
             yield from items
-        yield from self.owed
+        yield from self.pending
 
     def confirm(self, waiter: Waiter) -> bool:
-        """Send what is owed, at once or when it is durable.  Returns whether it was sent at once."""
-        if not self.owed:
+        """Send what is pending, at once or when it is durable.  Returns whether it was sent at once."""
+        if not self.pending:
             return False
-        owed, self.owed = self.owed, []
+        pending, self.pending = self.pending, []
         ticket = self._engine.ticks.confirmation(waiter)
         if ticket or self._waiting:
-            self._waiting.append((ticket or self._waiting[-1][0], owed))
+            self._waiting.append((ticket or self._waiting[-1][0], pending))
             self._waiter = waiter
             return False
-        if len(owed) > 1:
+        if len(pending) > 1:
             self._waiter = waiter
-            self._waiting.append((0, owed))
+            self._waiting.append((0, pending))
             self.durable(0)
         else:
-            self._say_now(owed)
+            self._send_now(pending)
         return True
 
-    def _say_now(self, items: list[Item]) -> None:
-        self._saying = items
-        self._say(items)
-        self._saying = []
+    def _send_now(self, items: list[Item]) -> None:
+        self._sending = items
+        self._send(items)
+        self._sending = []
 
     def after(self, ticket: int, item: Item) -> None:
         """Send an item once a tick is durable, after everything that waits."""
@@ -90,7 +90,7 @@ class Confirmations(Generic[Item]):
         if self._waiting:
             self._waiting[-1][1].append(item)
         else:
-            self._say_now([item])
+            self._send_now([item])
 
     def durable(self, number: int) -> None:
         """Send what waited for ticks up to this one: they are on disk."""
@@ -105,7 +105,7 @@ class Confirmations(Generic[Item]):
             del items[:at]
             if not items:
                 del self._waiting[0]
-            self._say_now(portion)
+            self._send_now(portion)
             if not ticks.spend(_COST * count) and self._waiter is not None:
                 if self._waiting and self._waiting[0][0] <= number:
                     ticks.confirm_later(self._waiter, number)
@@ -113,13 +113,13 @@ class Confirmations(Generic[Item]):
 
     def keep(self, wanted: Callable[[Item], bool]) -> None:
         """Drop the items that are no longer wanted."""
-        self.owed = list(filter(wanted, self.owed))
+        self.pending = list(filter(wanted, self.pending))
         self._waiting = [(ticket, list(filter(wanted, items))) for ticket, items in self._waiting]
 
     def drop(self) -> list[Item]:
         """Send nothing more.  Returns what was waiting, in order."""
-        self.owed = []
-        unsent = [*self._saying, *self]
-        self._saying.clear()
+        self.pending = []
+        unsent = [*self._sending, *self]
+        self._sending.clear()
         self._waiting = []
         return unsent

@@ -45,7 +45,7 @@ class Agreement:
         self._lasting = (properties.get(SESSION_EXPIRY_INTERVAL) or 0) > 0
         self._explaining = properties.get(REQUEST_PROBLEM_INFORMATION) != 0
 
-    def hear(self, packet: Packet) -> None:
+    def receive(self, packet: Packet) -> None:
         """Note a packet of the peer.  Raises MqttError if it contradicts an earlier one."""
         if isinstance(packet, Connect):
             self.connecting(packet.properties)

@@ -43,7 +43,7 @@ from protocols.mqtt.state import VIEWS, State, trigger, unexpected
 from protocols.mqtt.streams import Source, Streams
 
 #: Packets that change the state of the connection, or may not be permitted in it.
-_SPEECH: Final = frozenset({PacketType.CONNECT, PacketType.CONNACK, PacketType.DISCONNECT, PacketType.AUTH})
+_CONTROL: Final = frozenset({PacketType.CONNECT, PacketType.CONNACK, PacketType.DISCONNECT, PacketType.AUTH})
 
 #: How many packets, or runs of them, are parsed at a time: all those of a read may take long.  So may the messages in
 #: runs, of which no further one is begun when there are `RUN_MAX`.
@@ -135,7 +135,7 @@ class MqttConnection:
             return packets
         try:
             while (packet := reader.read(self._view)) is not None:
-                if packet.type in _SPEECH and not self._hear(packet):
+                if packet.type in _CONTROL and not self._receive(packet):
                     packets.append(packet)
                     reader.trim()
                     break
@@ -159,12 +159,12 @@ class MqttConnection:
         self.error = error
         self._reader.drop()
 
-    def _hear(self, packet: Packet) -> bool:
+    def _receive(self, packet: Packet) -> bool:
         """Apply a packet of the peer to the state.  Returns whether to read on.  Raises MqttError if not allowed."""
         state = self._view.incoming.get(trigger(packet))
         if state is None:
             raise unexpected(packet.type, self.state, self._role.peer, self._reader.version)
-        self.agreement.hear(packet)
+        self.agreement.receive(packet)
         self._enter(state)
         return self._view.reads
 
@@ -320,8 +320,8 @@ class MqttConnection:
             return
         if self._role is Role.SERVER and self.version and self.state is State.OPENED:
             self._enter(State.ANSWERING)  # a CONNECT has arrived, however wrong
-        said: list[tuple[Property[Any], Any]] = [(SERVER_REFERENCE, error.servers)] if error.servers else []
-        explained = Properties([*said, explanation(error.sentence)]) if self.version == V5 else Properties()
+        pairs: list[tuple[Property[Any], Any]] = [(SERVER_REFERENCE, error.servers)] if error.servers else []
+        explained = Properties([*pairs, explanation(error.sentence)]) if self.version == V5 else Properties()
         if self._view.before_login:
             code = error.return_code if self.version != V5 else int(error.reason) if error.connack else None
             if code is not None and self.version:

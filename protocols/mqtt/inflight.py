@@ -94,11 +94,11 @@ class PacketIds:
 
 
 class Sent(Enum):
-    """The packet that the receiver owes for a sent message."""
+    """The packet that a sent message waits for."""
 
-    AT_LEAST_ONCE = "PUBACK is owed"
-    EXACTLY_ONCE = "PUBREC is owed"
-    RELEASED = "PUBCOMP is owed"
+    AT_LEAST_ONCE = "waiting for PUBACK"
+    EXACTLY_ONCE = "waiting for PUBREC"
+    RELEASED = "waiting for PUBCOMP"
 
 
 #: Transitions: (packet, whether it reports a failure) -> state -> next state, None: the message is done.
@@ -239,13 +239,13 @@ class Outgoing(Generic[T]):
             if packet_id not in inflight:
                 outcome.unknown.append(packet_id)
                 continue
-            owed = following[states.pop(packet_id, usual) if states else usual]
-            if owed is None:
+            after = following[states.pop(packet_id, usual) if states else usual]
+            if after is None:
                 message = inflight.pop(packet_id)
                 done.append(packet_id)
             else:
                 message, inflight[packet_id] = inflight[packet_id], None
-                states[packet_id] = owed
+                states[packet_id] = after
                 outcome.release.append(packet_id)
             if message is not None:
                 outcome.settled.append(message)
@@ -255,10 +255,10 @@ class Outgoing(Generic[T]):
 
 
 class Received(Enum):
-    """The packet owed for a received message of QoS 2."""
+    """The packet that a received message of QoS 2 waits for."""
 
-    RECEIVED = "PUBREL is owed"
-    COMPLETING = "PUBCOMP is owed"
+    RECEIVED = "waiting for PUBREL"
+    COMPLETING = "PUBCOMP is being sent"
 
 
 #: Transitions for packets received or sent, by state (None: no message, or done).  A missing one is an error, the
@@ -373,8 +373,8 @@ class Incoming:
         try:
             following = RECEIVED[state][packet]
         except KeyError:
-            owed = "nothing is owed" if state is None else state.value
-            raise violation(f"{packet.name} for packet identifier {packet_id}: {owed}", "MQTT-2.2.1-3") from None
+            waits = "no message is in flight" if state is None else state.value
+            raise violation(f"{packet.name} for packet identifier {packet_id}: {waits}", "MQTT-2.2.1-3") from None
         if following is None:
             self._exactly_once.pop(packet_id, None)
             self._earlier.discard(packet_id)

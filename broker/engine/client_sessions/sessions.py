@@ -13,7 +13,7 @@ What is stored, and how long its record is needed:
                                 than what has changed
     in flight    INFLIGHT       before a message leaves under a packet id  its message is gone    `in_flight`
     released     RELEASED       when the client has a message, and the     COMPLETED              `packet_ids`
-                                end of the handshake is owed
+                                end of the handshake is missing
     received     RECEIVED       with a message that the client may send    COMPLETED              `packet_ids`
                                 again under the same packet id
 

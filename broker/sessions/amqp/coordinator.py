@@ -74,7 +74,7 @@ class CoordinatorLink:
             self._answer(*self._requests.popleft())
 
     def _answer(self, id: int, payload: bytes) -> None:
-        heard = self.link.rejects
+        rejectable = self.link.rejects
         try:
             request = read_request(payload)
             if isinstance(request, Declare):
@@ -82,13 +82,13 @@ class CoordinatorLink:
                 return
             if not request.fail and self._transactions.is_partial(request.txn_id):
                 error = Error(TRANSACTION_ROLLBACK, "A message of the transaction has not arrived completely.")
-                heard = False  # such a link ends (4.4.1)
+                rejectable = False  # such a link ends (4.4.1)
             else:
                 self._discharge(id, request)
                 return
         except AmqpError as wrong:
             error = refused(wrong)
-        self._settle(id, error, heard=heard)
+        self._settle(id, error, rejectable=rejectable)
 
     def _discharge(self, id: int, request: Discharge) -> None:
         later = False
@@ -121,10 +121,15 @@ class CoordinatorLink:
         if not self._discharging:
             self._owner.resume()
 
-    def _settle(self, id: int, error: Error | None, unsettled: Unsettled = (), *, heard: bool | None = None) -> None:
-        """Answer a request, and settle the deliveries of what is committed.  Raises AmqpError if none is heard."""
+    def _settle(
+        self, id: int, error: Error | None, unsettled: Unsettled = (), *, rejectable: bool | None = None
+    ) -> None:
+        """Answer a request, and settle the deliveries of what is committed.
+
+        Raises AmqpError if the client accepts no rejection.
+        """
         answer = self._owner.answer
-        if error is not None and not (self.link.rejects if heard is None else heard):
+        if error is not None and not (self.link.rejects if rejectable is None else rejectable):
             raise link_error(error.condition, error.description or "")
         for of, ids, outcome in unsettled:
             answer(of, SENDER, ids, outcome)

@@ -239,11 +239,11 @@ def without_reserved(head: bytes, *, linked: bool = False) -> bytes:
     message = Message(head)
     annotations, application = message.message_annotations, message.application_properties
     noted = {name: value for name, value in annotations.items() if not str(name).startswith(reserved)}
-    said = {str(name): v for name, v in application.items() if not str(name).startswith(RESERVED_PREFIXES)}
-    if len(noted) == len(annotations) and len(said) == len(application):
+    kept = {str(name): v for name, v in application.items() if not str(name).startswith(RESERVED_PREFIXES)}
+    if len(noted) == len(annotations) and len(kept) == len(application):
         return head
     section = encode_annotations(MESSAGE_ANNOTATIONS, noted)
-    return section + message.section(PROPERTIES) + encode_application_properties(said)
+    return section + message.section(PROPERTIES) + encode_application_properties(kept)
 
 
 def _properties(properties: Properties) -> dict[str, Value]:

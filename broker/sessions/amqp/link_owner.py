@@ -83,7 +83,7 @@ class LinkOwner(BaseSession):
         """
         if role is SENDER and ids:
             session.outgoing.blank(ids[0], len(ids))
-        self.answers.owed.append(Settlement(session, role, ids, state, settled))
+        self.answers.pending.append(Settlement(session, role, ids, state, settled))
 
     def report_error(self, error: AmqpError) -> None:
         """Log an error of the peer."""
@@ -98,7 +98,7 @@ class LinkOwner(BaseSession):
             self.drop(event.link, closed=event.closed, detached=not event.closed)
         except EngineError as denied:  # its subscription stays: the peer may not delete it, or it has consumers
             error = refused(denied)
-        self.answers.owed.append(Parting(event.link.session, event.link, event.closed, error))
+        self.answers.pending.append(Parting(event.link.session, event.link, event.closed, error))
 
     def part(self, link: Link) -> None:
         """Answer now what a link or its end must not wait for: DETACH of its name, of any link if handles run out."""

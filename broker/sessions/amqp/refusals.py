@@ -61,10 +61,10 @@ class Refusals:
         if self._target:
             self._send(ids, why, sent, tx)
             return
-        heard = tx is not None if sent.settled else self._link.rejects
+        rejectable = tx is not None if sent.settled else self._link.rejects
         for id in ids:
             info: dict[str, object] = {"delivery-tag": self._tags[id]}
-            if not heard:
+            if not rejectable:
                 raise link_error(why.condition, why.description or "", info)
             self._send([id], replace(why, info={**(why.info or {}), **info}), sent, tx)
 

@@ -119,12 +119,12 @@ class AmqpSession(AmqpEndpoint):
 
     def _send_open(self, properties: dict[str, object]) -> None:
         idle_time_out = self.options.idle_timeout // 2 or None
-        said = {"product": PRODUCT, "version": self.options.version} | properties
-        listed = said | self.options.failover
+        properties = {"product": PRODUCT, "version": self.options.version} | properties
+        listed = properties | self.options.failover
         try:
             self.codec.send_open(idle_time_out=idle_time_out, offered_capabilities=OFFERED, properties=listed)
         except AmqpError:  # the list is too long for the peer's frames
-            self.codec.send_open(idle_time_out=idle_time_out, offered_capabilities=OFFERED, properties=said)
+            self.codec.send_open(idle_time_out=idle_time_out, offered_capabilities=OFFERED, properties=properties)
         self.touch()
 
     def end_session(self, session: Session, how: DeliveryOutcome, error: AmqpError | None = None) -> None:

@@ -48,7 +48,7 @@ from protocols.mqtt.state import State
 #: An item that waits for the journal: a packet, PUBLISH packets of one topic, or the end of the connection.
 Waiting = Ack | Connack | Suback | Unsuback | Publishing | NotTaken
 
-#: Why a connection is not read: it ends once all owed answers are sent.
+#: Why a connection is not read: it ends once all pending answers are sent.
 _ENDING: Final = "ending"
 
 #: Changed subscriptions that are stored at once: a thousand would take too long.
@@ -92,7 +92,7 @@ class MqttEndpoint(Port):
         self._traffic = common.sessions.traffic
         self._ended = False  # the peer has closed its side
         self._partial_bytes = 0  # held of packets that have not come whole, as charged
-        self._ending = False  # it fails once all owed answers are sent
+        self._ending = False  # it fails once all pending answers are sent
         self._steps: ReadSteps[Packet] = ReadSteps(self, self.process)
         self._rest: Publish | Ack | None = None  # what is still to be handled of the present run
 
@@ -132,7 +132,7 @@ class MqttEndpoint(Port):
         if self._ending or steps.pending:
             return
         try:
-            while packets := steps.take_later() or self._hear():
+            while packets := steps.take_later() or self._receive():
                 for at, packet in enumerate(packets, 1):
                     if self.lost:
                         return  # an earlier packet has ended the connection
@@ -165,10 +165,10 @@ class MqttEndpoint(Port):
     def _publish(self, run: Publish) -> None:
         self._rest = self._receiving().publish(run)
 
-    def _hear(self) -> list[Packet]:
+    def _receive(self) -> list[Packet]:
         packets = self.codec.events()
         if packets:
-            self._traffic.heard(packets)
+            self._traffic.count_received(packets)
         return packets
 
     def work(self, work: LongWork) -> None:
@@ -230,10 +230,10 @@ class MqttEndpoint(Port):
         self.touch()
 
     def _end_behind(self, failure: NotTaken) -> None:
-        """Fail once all owed answers are sent."""
+        """Fail once all pending answers are sent."""
         self._ending = True
         self.reading.stop(_ENDING)
-        self.answers.owed.append(failure)
+        self.answers.pending.append(failure)
 
     def data_to_send(self) -> bytes:
         if self.unsendable.dead_letter() and self.session is not None and not self.lost:
@@ -280,7 +280,7 @@ class MqttEndpoint(Port):
         """End the connection: the peer was silent for longer than its keep alive allows [MQTT-3.1.2-22]."""
         self.report("connection.silent")
         silent = MqttError(ReasonCode.KEEP_ALIVE_TIMEOUT, "no packet arrived within the keep alive")
-        self.goodbye(silent, Ending.CONNECTION_LOST)
+        self.disconnect(silent, Ending.CONNECTION_LOST)
 
     def connection_lost(self) -> None:
         if self._steps.waiting:  # it has sent these before, a DISCONNECT perhaps
@@ -298,13 +298,13 @@ class MqttEndpoint(Port):
 
     def dismiss(self, reason: str) -> None:
         """End the connection, as an operator ended it or a subscription of its session."""
-        self.goodbye(MqttError(ReasonCode.ADMINISTRATIVE_ACTION, reason))
+        self.disconnect(MqttError(ReasonCode.ADMINISTRATIVE_ACTION, reason))
 
     def moved(self, why: str) -> MqttError:
         """Return the error that sends the client to the other broker of the pair."""
         return use_another_server(why, self._common.options.failover)
 
-    def goodbye(self, why: MqttError, ending: Ending = Ending.DISCONNECTED) -> None:
+    def disconnect(self, why: MqttError, ending: Ending = Ending.DISCONNECTED) -> None:
         """Send a DISCONNECT with the reason, and end the connection."""
         self.codec.send_error(why)
         self.touch()
@@ -323,7 +323,7 @@ class MqttEndpoint(Port):
         if self.codec.streaming:
             self.codec.abandon()
         self.engine.connections.closed(self.id)
-        waiting = [*self.answers.owed, *self.answers.drop()]
+        waiting = [*self.answers.pending, *self.answers.drop()]
         session = self.session
         if session is not None:
             unsent: list[int] = []
@@ -351,13 +351,13 @@ class MqttEndpoint(Port):
             reason=f"0x{int(failure.reason):02X}",
             message=str(failure),
         )
-        self.goodbye(failure)
+        self.disconnect(failure)
 
     # -- answers, in order and once durable ------------------------------------------------------------------------
 
     def confirm(self) -> None:
-        """Send the answers owed so far: now, or once their effects are on disk."""
-        if self.answers.owed and self.session is not None:
+        """Send the pending answers: now, or once their effects are on disk."""
+        if self.answers.pending and self.session is not None:
             self._common.sessions.note_changed(self.session)
         if self.answers.confirm(self):
             self.touch()
@@ -377,7 +377,7 @@ class MqttEndpoint(Port):
         self.answers.follow(packet)
         self.touch()
 
-    def spend(self, messages: int, nbytes: int) -> None:
+    def count_published(self, messages: int, nbytes: int) -> None:
         self._traffic.published += messages
         self.sent(nbytes)
 
@@ -403,7 +403,7 @@ class MqttEndpoint(Port):
             return
         if isinstance(packet, Ack) and self.receiver is not None:
             self.receiver.answered(packet)
-        self._traffic.said(packet)
+        self._traffic.count_sent(packet)
         if not self.codec.send(packet):  # a SUBACK, for example; its client would wait for it
             self.fail_with(no_room(packet.type.name))
 
@@ -416,8 +416,8 @@ class MqttEndpoint(Port):
             self.receiver = Receiver(self._common, self.session, self)
         return self.receiver
 
-    def owe(self, ack: Ack) -> None:
-        self.answers.owed.append(ack)
+    def queue_answer(self, ack: Ack) -> None:
+        self.answers.pending.append(ack)
 
     def dropped(self, messages: int, sentence: str) -> None:
         self._traffic.dropped += messages

@@ -42,7 +42,7 @@ class Port(BaseSession):
         """Send a packet behind those that wait for the journal, at once if none does."""
 
     @abstractmethod
-    def spend(self, messages: int, nbytes: int) -> None:
+    def count_published(self, messages: int, nbytes: int) -> None:
         """Count messages, and their bytes, that are sent."""
 
     def refused(self, consumer: Consumer, message: Message, text: str, code: int) -> None:
@@ -54,12 +54,12 @@ class Port(BaseSession):
         """Everything up to and including the tick `number` is on disk."""
 
     @abstractmethod
-    def owe(self, ack: Ack) -> None:
+    def queue_answer(self, ack: Ack) -> None:
         """Owe an acknowledgement, to be sent once everything before it is durable."""
 
     @abstractmethod
     def confirm(self) -> None:
-        """Send the acknowledgements owed so far: now, or once their effects are on disk."""
+        """Send the pending acknowledgements: now, or once their effects are on disk."""
 
     @abstractmethod
     def dropped(self, messages: int, sentence: str) -> None:

@@ -374,9 +374,9 @@ def answers(kind: PacketType, run: Publish, outcomes: Outcomes) -> Iterator[Ack]
     def outcome(at: int) -> Refused | int:
         return (outcomes[at] or ReasonCode.NO_MATCHING_SUBSCRIBERS) if at in outcomes else 0
 
-    for said, group in groupby(range(len(run.topics)), outcome):
+    for result, group in groupby(range(len(run.topics)), outcome):
         ids = [run.packet_ids[at] for at in group]
-        if isinstance(said, Refused):
-            yield Ack(kind, ids, said.reason, Properties([explanation(said.sentence)]))
+        if isinstance(result, Refused):
+            yield Ack(kind, ids, result.reason, Properties([explanation(result.sentence)]))
         else:
-            yield Ack(kind, ids, said)
+            yield Ack(kind, ids, result)

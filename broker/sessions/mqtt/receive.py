@@ -1,4 +1,4 @@
-"""The receiving side of one connection: from PUBLISH until its acknowledgement is owed.
+"""The receiving side of one connection: from PUBLISH until its acknowledgement is queued.
 
 A payload that is too large for memory is written to a file part by part, and its message is published once it is
 complete.  Nothing else of the connection is read meanwhile.  A refused or repeated PUBLISH is read to its end, and then
@@ -132,24 +132,24 @@ class Receiver:
         """Send the acknowledgements that were held, and read: a full address has room again (see Producer)."""
         held, self._held = self._held or (), None
         for ack in held:
-            self.owe(ack)
+            self.queue_answer(ack)
         self._link.confirm()
         self._link.touch()
         self._link.reading.go(_FULL)
 
-    def owe(self, ack: Ack) -> None:
+    def queue_answer(self, ack: Ack) -> None:
         """Acknowledge once everything before is durable, and no address blocks."""
         if self._held is not None and ack.type is not PacketType.PUBCOMP:
             self._held.append(ack)
         else:
-            self._link.owe(ack)
+            self._link.queue_answer(ack)
 
     def answer(self, run: Publish, outcomes: Outcomes) -> None:
-        """Owe the acknowledgements of a run.  Raises MqttError if the client must not take a message as accepted."""
+        """Queue the acknowledgements of a run.  Raises MqttError if the client must not take a message as accepted."""
         link, kind = self._link, _ANSWERS[run.qos]
         if run.qos and (not outcomes or link.codec.version == V5):
             for ack in answers(kind, run, outcomes) if outcomes else (Ack(kind, run.packet_ids),):
-                self.owe(ack)
+                self.queue_answer(ack)
             return
         for refused, messages in Counter(outcomes.values()).items():
             if refused is not None:
@@ -157,7 +157,7 @@ class Receiver:
                 if run.qos and refused.reason not in DROPPED_SILENTLY:
                     self.end_for(run, outcomes, refused)
         if run.qos:
-            self.owe(Ack(kind, run.packet_ids))
+            self.queue_answer(Ack(kind, run.packet_ids))
 
     def end_for(self, run: Publish, outcomes: Outcomes, refused: Refused) -> NoReturn:
         """End the connection, as messages of a run are refused: if they are resent, they are new.  Raises NotTaken."""
@@ -165,7 +165,7 @@ class Receiver:
             self._session.incoming.refused([run.packet_ids[at] for at, why in outcomes.items() if why is not None])
         taken = [id for at, id in enumerate(run.packet_ids) if outcomes.get(at) is None]
         if taken:
-            self.owe(Ack(_ANSWERS[run.qos], taken))
+            self.queue_answer(Ack(_ANSWERS[run.qos], taken))
         raise NotTaken(refused.reason, refused.sentence)
 
     def release(self, packet_ids: list[int]) -> None:
@@ -176,12 +176,12 @@ class Receiver:
         if known:
             if session.in_flight.stored is not None:
                 self._engine.sessions.packet_ids.completed(session.in_flight.stored, known, sent=False)
-            self.owe(Ack(completed, known))
+            self.queue_answer(Ack(completed, known))
         if unknown:
-            self.owe(Ack(completed, sorted(unknown), ReasonCode.PACKET_IDENTIFIER_NOT_FOUND))
+            self.queue_answer(Ack(completed, sorted(unknown), ReasonCode.PACKET_IDENTIFIER_NOT_FOUND))
 
     def answered(self, ack: Ack) -> None:
-        """Note that an owed answer was sent."""
+        """Note that a queued answer was sent."""
         incoming = self._session.incoming
         if ack.type is PacketType.PUBACK:
             incoming.acknowledged(len(ack.packet_ids))

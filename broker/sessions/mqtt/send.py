@@ -84,7 +84,7 @@ class Sender:
                 if limited or nbytes * _INFLATION_MAX > most:
                     head, payloads = keep_fitting(port, consumer, head, run, payloads)
                     nbytes = size_of(run.messages)
-                port.spend(len(run.messages), nbytes)
+                port.count_published(len(run.messages), nbytes)
                 if not head.qos:
                     if in_flight.stored is None:
                         port.codec.send_publish(head, payloads)
@@ -126,7 +126,7 @@ class Sender:
         if why:
             port.unsendable.add(consumer, message, why)
             return True
-        port.spend(1, message.size)
+        port.count_published(1, message.size)
         if head.qos:
             ticket, ids = in_flight.send(port, subscription, consumer, head.qos, [message])
             port.emit(ticket, (head, payload, ids))

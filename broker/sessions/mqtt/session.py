@@ -78,7 +78,7 @@ class MqttSession(MqttEndpoint):
     def shut_down(self, *, moved: bool = False) -> None:
         """End the connection, as the broker stops; the will is published as if the connection was lost."""
         reason = ReasonCode.SERVER_SHUTTING_DOWN if self.established else ReasonCode.SERVER_UNAVAILABLE
-        self.goodbye(self.moved(MOVED) if moved else MqttError(reason, "the broker is shutting down"))
+        self.disconnect(self.moved(MOVED) if moved else MqttError(reason, "the broker is shutting down"))
 
     def refuse_before_login(self, nbytes: int, most: int) -> None:
         """End as after a CONNECT that is too large."""
@@ -91,11 +91,11 @@ class MqttSession(MqttEndpoint):
             self.end(Ending.TAKEN_OVER, publish_will=True)
             self.answers.after(ticket, connack)
         else:
-            self._say_taken_over()
+            self._disconnect_taken_over()
 
-    def _say_taken_over(self) -> None:
+    def _disconnect_taken_over(self) -> None:
         sentence = "another connection has the same client identifier"
-        self.goodbye(MqttError(ReasonCode.SESSION_TAKEN_OVER, sentence), Ending.TAKEN_OVER)
+        self.disconnect(MqttError(ReasonCode.SESSION_TAKEN_OVER, sentence), Ending.TAKEN_OVER)
 
     def ended(self) -> None:
         self._traffic.connections -= self.established
@@ -198,7 +198,7 @@ class MqttSession(MqttEndpoint):
         if not self.codec.send(connack):
             self.fail_with(mqtt_connect.no_room("CONNACK"))
         elif self.lost:
-            self._say_taken_over()
+            self._disconnect_taken_over()
         if self.lost:
             return
         self.touch()
@@ -206,7 +206,7 @@ class MqttSession(MqttEndpoint):
             self._login = None  # without an authentication method it cannot authenticate again
         self._traffic.client_connected()
         self.opened("MQTT", session.client.access)
-        self._traffic.said(connack)
+        self._traffic.count_sent(connack)
         options = self._options
         session.deliveries.connect(self, mqtt_connect.receive_maximum(connect, options), options.inflight_bytes_max)
         self.process()
@@ -242,7 +242,7 @@ class MqttSession(MqttEndpoint):
     def _subscribe(self, session: ClientSession, packet: Subscribe) -> LongWork:
         subscriptions = session.subscriptions
         codes, why, wanting = yield from subscriptions.ask(packet, self.codec.version, self._options)
-        self._owe(session, Suback(packet.packet_id, codes, why))
+        self._queue_answer(session, Suback(packet.packet_id, codes, why))
         if self.lost:
             return  # the answer was too large for the client
         for text in wanting:
@@ -251,13 +251,13 @@ class MqttSession(MqttEndpoint):
             if text.startswith(mqtt_sys.ROOT):
                 self.engine.system_topics.watch(subscriptions.queue_of(text))
 
-    def _owe(self, session: ClientSession, answer: Suback | Unsuback) -> None:
+    def _queue_answer(self, session: ClientSession, answer: Suback | Unsuback) -> None:
         """Answer at once, or for a stored session once its subscriptions are stored, all those of one read together."""
         if session.stored is None:
             self.send(answer)
             self.touch()
         else:
-            self.answers.owed.append(answer)
+            self.answers.pending.append(answer)
 
     def _on_unsubscribe(self, packet: Unsubscribe) -> None:
         session = self.session
@@ -270,7 +270,7 @@ class MqttSession(MqttEndpoint):
         for filter in packet.filters:
             codes.append(session.subscriptions.unsubscribe(filter if mount is None else mount.filter(filter)))
             yield UNSUBSCRIBE_COST
-        self._owe(session, Unsuback(packet.packet_id, codes))
+        self._queue_answer(session, Unsuback(packet.packet_id, codes))
 
 
 #: The method that handles each packet.

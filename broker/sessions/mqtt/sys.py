@@ -49,11 +49,11 @@ class Traffic:
         self.connections += 1
         self.maximum = max(self.maximum, self.connections)
 
-    def heard(self, packets: Sequence[Packet]) -> None:
+    def count_received(self, packets: Sequence[Packet]) -> None:
         """Count received packets, some of them in runs."""
         self.packets_received += sum([_number(packet) for packet in packets])
 
-    def said(self, packet: Packet) -> None:
+    def count_sent(self, packet: Packet) -> None:
         """Count a sent packet other than PUBLISH, which `published` counts."""
         self.controls_sent += _number(packet)
 

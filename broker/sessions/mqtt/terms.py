@@ -129,6 +129,6 @@ def full_queue_name(engine: Engine, syntax: AddressSyntax, text: str, access: Ac
 
 def reason_words(code: int, properties: Properties) -> str:
     """Return a received reason code in hexadecimal and in words, with its Reason String if there is one."""
-    said = properties.get(REASON_STRING)
+    reason_string = properties.get(REASON_STRING)
     words = f"0x{code:02X} {ReasonCode(code).name.replace('_', ' ').lower()}"
-    return f"{words}: {said}" if said else words
+    return f"{words}: {reason_string}" if reason_string else words

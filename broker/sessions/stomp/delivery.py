@@ -25,7 +25,7 @@ from broker.sessions.convert import (
     to_stomp,
 )
 from broker.sessions.mqtt.format import MQTT_FORMAT
-from broker.sessions.stomp.format import STOMP_FORMAT, head_for_version, says_length
+from broker.sessions.stomp.format import STOMP_FORMAT, has_content_length, head_for_version
 from broker.sessions.stomp.headers import message_common
 from broker.sessions.stomp.port import Port
 from protocols.amqp.message import DATA, encode_section
@@ -152,7 +152,7 @@ class Rendering:
 def _length_line(head: bytes, body: Body | Joined | Stream) -> bytes:
     """Return the content-length line of a body; empty if its head has one."""
     at = head.find(_LENGTH)
-    if at >= 0 and (not at or head[at - 1] == _LF or says_length(head)):
+    if at >= 0 and (not at or head[at - 1] == _LF or has_content_length(head)):
         return b""
     nbytes = len(body)  # type: ignore[arg-type]  # bodies that are not bytes have a length too
     return _LENGTHS[nbytes] if nbytes < _LENGTHS_MAX else b"content-length:%d\n" % nbytes

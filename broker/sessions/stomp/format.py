@@ -126,7 +126,7 @@ class StompFormat:
         """
         gone = (CONTENT_LENGTH, b"content-encoding")
         pairs = [pair for pair in header_pairs(head) if pair[0] not in gone]
-        if says_length(head):
+        if has_content_length(head):
             pairs.append((CONTENT_LENGTH, b"%d" % len(content)))
         return encode_head(pairs), content
 
@@ -142,7 +142,7 @@ def header_pairs(head: bytes) -> list[tuple[bytes, bytes]]:
     return pairs
 
 
-def says_length(head: bytes) -> bool:
+def has_content_length(head: bytes) -> bool:
     """Whether an encoded head has a content-length."""
     return head.startswith(b"content-length:") or b"\ncontent-length:" in head
 

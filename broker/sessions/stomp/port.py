@@ -31,5 +31,5 @@ class Port(BaseSession):
         """Continue after a large message has been processed."""
 
     @abstractmethod
-    def owe(self, receipt: bytes) -> None:
+    def queue_receipt(self, receipt: bytes) -> None:
         """Send a receipt once everything so far, with the gathered sends, is processed and durable."""

@@ -163,7 +163,7 @@ class StompSession(Port):
                         if frame.command == "SEND":
                             add(frame)
                             if b"receipt" in frame.headers:
-                                self._owe_for(frame)
+                                self._queue_receipt_of(frame)
                             if sends.matching and sends.costly:
                                 sends.publish_first()
                                 if steps.pauses(frames, at):
@@ -186,19 +186,19 @@ class StompSession(Port):
         steps = self._steps
         _HANDLERS[frame.command](self, frame)
         if steps.pending:
-            steps.wait(frames[at:], partial(self._owe_for, frame))
+            steps.wait(frames[at:], partial(self._queue_receipt_of, frame))
             return True
-        self._owe_for(frame)
+        self._queue_receipt_of(frame)
         return frame.command in _LONG and steps.pauses(frames, at)
 
-    def _owe_for(self, frame: Frame) -> None:
-        """Owe the receipt that a frame asks for, if it does: the frame is handled."""
+    def _queue_receipt_of(self, frame: Frame) -> None:
+        """Queue the receipt that a handled frame asks for, if it does."""
         receipt = frame.headers.get(b"receipt")
         if receipt is not None and frame.command not in _WITHOUT_RECEIPT:
-            self.owe(receipt)
+            self.queue_receipt(receipt)
 
-    def owe(self, receipt: bytes) -> None:
-        self._receipts.owed.append((self.sends.gathered, receipt))
+    def queue_receipt(self, receipt: bytes) -> None:
+        self._receipts.pending.append((self.sends.gathered, receipt))
 
     def _confirm(self, receipts: list[tuple[int, bytes | StompError]]) -> None:
         for _, receipt in receipts:

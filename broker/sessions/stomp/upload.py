@@ -61,7 +61,7 @@ class LargeSend:
             self._port.fail_with(refused("SEND", refusal, begun.headers))
         else:
             if b"receipt" in begun.headers:
-                self._port.owe(begun.headers[b"receipt"])
+                self._port.queue_receipt(begun.headers[b"receipt"])
 
     def abandon(self) -> None:
         """Delete what has arrived: the connection ends."""

@@ -23,11 +23,11 @@ from websockets.typing import Origin, Subprotocol
 from broker.sessions.protocol_detection import FIRST_BYTES, spoken
 from broker.sessions.read_steps import ReadSteps
 from broker.sessions.session import Session
-from broker.sessions.websocket.carried import Carried
+from broker.sessions.websocket.inner import InnerSession
 from broker.sessions.websocket.pieces import Pieces
 from broker.sessions.wrapping import WrappingSession
 
-MakeSession = Callable[[], Carried]
+MakeSession = Callable[[], InnerSession]
 
 #: Longest request that opens a WebSocket, in bytes: browsers send one or two KiB, with cookies a little more.
 REQUEST_BYTES_MAX: Final = 10 << 10
@@ -59,7 +59,7 @@ class WebSocketSession(WrappingSession):
     origin.  Frames that carry nothing may take `connect_bytes_max` bytes before the login.
     """
 
-    inner: Carried | None
+    inner: InnerSession | None
     takes_text = False  # whether text messages are accepted too
     bare = False  # whether a handshake may offer no subprotocol: then the first of `offered` is used
 
@@ -211,7 +211,7 @@ class WebSocketSession(WrappingSession):
         del response.headers["Content-Length"]
         response.headers["Content-Length"] = str(len(response.body))
 
-    def _on_frame(self, frame: Frame, inner: Carried) -> None:
+    def _on_frame(self, frame: Frame, inner: InnerSession) -> None:
         """Process part of a message or a close frame; the library has answered pings."""
         if frame.opcode is Opcode.CLOSE:
             self.ended = True

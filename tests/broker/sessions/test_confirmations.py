@@ -26,16 +26,16 @@ class Peer:
 
 def test_what_did_nothing_is_confirmed_at_once() -> None:
     peer = Peer(Bench())
-    peer.line.owed.append("a")
+    peer.line.pending.append("a")
     assert peer.line.confirm(peer)
     assert (peer.heard, peer.line.waiting) == (["a"], False)
-    assert not peer.line.confirm(peer), "nothing is owed any more"
+    assert not peer.line.confirm(peer), "nothing is pending any more"
 
 
 def test_what_is_behind_something_that_waits_waits_too() -> None:
     peer = Peer(Bench())
     peer.line.after(7, "a")
-    peer.line.owed.append("b")
+    peer.line.pending.append("b")
     assert not peer.line.confirm(peer)
     peer.line.after(8, "c")
     peer.durable(6)
@@ -50,12 +50,12 @@ def test_what_is_not_wanted_any_more_is_not_said() -> None:
     peer = Peer(Bench())
     for tick, item in ((1, "a"), (1, "b"), (2, "a")):
         peer.line.after(tick, item)
-    peer.line.owed += ["a", "b"]
+    peer.line.pending += ["a", "b"]
     peer.line.keep(lambda item: item != "a")
-    assert peer.line.owed == ["b"]
+    assert peer.line.pending == ["b"]
     assert peer.line.drop() == ["b"], "what waited, not what is only owed"
     peer.durable(2)
-    assert (peer.heard, peer.line.owed) == ([], [])
+    assert (peer.heard, peer.line.pending) == ([], [])
 
 
 def test_what_ends_the_connection_while_it_is_said_leaves_the_rest_unsaid() -> None:
@@ -99,13 +99,13 @@ def test_many_are_said_over_several_ticks_in_order() -> None:
     peer = Peer(bench)
     many = [str(n) for n in range(5 * TOGETHER)]
     bench.send("a", b"1")
-    peer.line.owed += many
+    peer.line.pending += many
     assert not peer.line.confirm(peer)
     said: list[int] = []
     bench.broker.after_tick = lambda: said.append(len(peer.heard))
     bench.run()
     assert max(after - before for before, after in pairwise([0, *said])) == TOGETHER
-    peer.line.owed.append("last")
+    peer.line.pending.append("last")
     peer.line.confirm(peer)
     bench.run()
     assert peer.heard == [*many, "last"]
@@ -116,10 +116,10 @@ def test_what_waits_for_nothing_goes_over_several_ticks_too() -> None:
     bench.limit_ticks(100, least=50)
     bench.enter()
     peer = Peer(bench)
-    peer.line.owed += [str(n) for n in range(3 * TOGETHER)]
+    peer.line.pending += [str(n) for n in range(3 * TOGETHER)]
     assert peer.line.confirm(peer)
     assert len(peer.heard) == TOGETHER
-    peer.line.owed.append("behind")
+    peer.line.pending.append("behind")
     assert not peer.line.confirm(peer)
     bench.run()
     assert peer.heard == [*[str(n) for n in range(3 * TOGETHER)], "behind"]
@@ -133,12 +133,12 @@ def test_one_may_count_as_many() -> None:
     line: Confirmations[str] = Confirmations(bench.engine, heard.extend, lambda item: TOGETHER)
     peer = Peer(bench)
     peer.line = line
-    line.owed += ["a", "b"]
+    line.pending += ["a", "b"]
     line.confirm(peer)
     assert heard == ["a"]
     bench.run()
     assert heard == ["a", "b"]
-    line.owed += ["c", "d"]
+    line.pending += ["c", "d"]
     bench.enter()
     line.confirm(peer)
     assert line.drop() == ["d"]

@@ -1,4 +1,4 @@
-"""The interface of a session to the WebSocket that carries it."""
+"""The interface of a session to the WebSocket around it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from broker.sessions.read_steps import Stepping
 from broker.sessions.session import Session
 
 
-class Carried(Session, Stepping, Protocol):
+class InnerSession(Session, Stepping, Protocol):
     """A session of any protocol."""
 
     def refuse_before_login(self, nbytes: int, most: int) -> None:
