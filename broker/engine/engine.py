@@ -250,7 +250,7 @@ class Engine:
         """
         state = self._state
         queues, stored = list(state.queues.values()), list(map(attrgetter("stored"), state.queues.values()))
-        fanned = state.stored_on_their_way()
+        fanned = state.pending.stored_on_their_way()
         if fanned:
             stored = [count + fanned.get(queue, 0) for queue, count in zip(queues, stored, strict=True)]
         return state.journal.position, queues, stored

@@ -18,9 +18,10 @@ from broker.engine.model.timetable import NEVER
 from broker.engine.moves import expiry
 from broker.engine.queues import arrival
 from broker.engine.queues.paging import tail_compaction
+from broker.engine.queues.pending import FanOut, Waiter
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import settle_acknowledged
-from broker.engine.queues.state import NO_WAY_BACK, FanOut, State, Waiter
+from broker.engine.queues.state import NO_WAY_BACK, State
 from broker.engine.queues.steps import LongWork
 from broker.engine.recovery import clock_changes
 from broker.engine.recovery.cleaning import Cleaner
@@ -44,6 +45,7 @@ class Ticks:
 
     def __init__(self, state: State, cleaner: Cleaner, transactions: Transactions, watchers: Watchers) -> None:
         self._state = state
+        self._pending = state.pending
         self._cleaner = cleaner
         self._transactions = transactions
         self._watchers = watchers
@@ -58,7 +60,7 @@ class Ticks:
     @property
     def number(self) -> int:
         """The number of the tick (`Work`)."""
-        return self._state.work.number
+        return self._pending.work.number
 
     def begin(self) -> None:
         """Begin a tick: read the clock, and grant the tick's budget."""
@@ -70,18 +72,18 @@ class Ticks:
     def begin_verb(self) -> None:
         """Begin a verb: until it adds a record, it may fail harmlessly (`State.begin`)."""
         self._state.begin()
-        if self._state.held is not None:
-            self._state.held.begin_call(self._state.journal)
+        if self._pending.held is not None:
+            self._pending.held.begin_call(self._state.journal)
 
     def end_calls(self, transport: object) -> None:
         """Note that the calls since the last `begin_verb` were for this connection: it waits for what they recorded."""
-        if self._state.held is not None:
-            self._state.held.end_call(self._state.journal, transport)
+        if self._pending.held is not None:
+            self._pending.held.end_call(self._state.journal, transport)
 
     def begin_connection(self, transport: object) -> None:
         """Note that a client has logged in.  It may send again what it has sent before, which is not durable yet."""
-        if self._state.held is not None:
-            self._state.held.awaits(transport)
+        if self._pending.held is not None:
+            self._pending.held.awaits(transport)
 
     @property
     def verb_has_changed(self) -> bool:
@@ -125,35 +127,35 @@ class Ticks:
 
     def end(self) -> None:
         """Do what is due, serve the queues, seal the journal entry."""
-        state = self._state
-        if state.held is not None:
-            state.held.begin_call(state.journal)
-        goes_on = state.disk_has_announced or not state.disk_is_busy
+        state, pending = self._state, self._pending
+        if pending.held is not None:
+            pending.held.begin_call(state.journal)
+        goes_on = pending.disk_has_announced or not pending.disk_is_busy
         more = self._run_due(goes_on) | self._continue_work()
-        if state.held is not None:
-            state.held.absorb(state.journal)
+        if pending.held is not None:
+            pending.held.absorb(state.journal)
         settle_acknowledged(state)
         self._more = more | self._apply_rules()
         self._watchers.notifications.flush()
         dispatch.dispatch(state)
-        state.disk_has_announced = False
-        if state.held is None:
-            state.seal()
+        pending.disk_has_announced = False
+        if pending.held is None:
+            pending.seal()
         else:
-            state.seal_overtaking()
-            state.held.absorb(state.journal)
+            pending.seal_overtaking()
+            pending.held.absorb(state.journal)
         if state.full_reported and state.journal.accepting:
             state.full_reported = False
         # The disk may have been quicker than the tick: durability announced meanwhile is not announced again.
-        if state.landed or state.fans or (state.waiting and state.waiting[0].ticket <= state.journal.durable):
+        if pending.is_landing or (pending.waiting and pending.waiting[0].ticket <= state.journal.durable):
             state.steps.ensure(state.steps.budget_min)
             self.durable(state.journal.durable)
 
     @property
     def has_more(self) -> bool:
         """Whether another tick must follow the one that has ended at once."""
-        state = self._state
-        if self._more or state.dirty or state.unreached or state.dirty_later or state.landed or state.fans:
+        state, pending = self._state, self._pending
+        if self._more or state.dirty or state.unreached or state.dirty_later or pending.is_landing:
             return True
         if self._confirmed_later:
             return True
@@ -189,7 +191,7 @@ class Ticks:
                 more |= expiry.expire_due(state)
             if state.limits.expiry_scan_period > 0 and _is_due(state.paged_expiries.next_due(), state.now):
                 more |= expiry.expire_paged(state)
-            more |= state.session_alarms.run(state.now, state.steps, self._ring, lambda: state.disk_is_busy)
+            more |= state.session_alarms.run(state.now, state.steps, self._ring, lambda: self._pending.disk_is_busy)
         if state.limits.reaper_period > 0 and state.now >= self._next_reap:
             self._next_reap = state.now + state.limits.reaper_period
             if self._reaping is None:
@@ -200,7 +202,7 @@ class Ticks:
             else:
                 more = True
         self._cleaner.step()
-        return more and not state.disk_is_busy
+        return more and not self._pending.disk_is_busy
 
     def _continue_work(self) -> bool:
         """Continue what was begun in earlier ticks; True if there is more to do at once.
@@ -210,7 +212,7 @@ class Ticks:
         state = self._state
         if not state.steps:
             return False
-        if state.disk_has_announced or not self._disk_is_busy:
+        if self._pending.disk_has_announced or not self._disk_is_busy:
             state.steps.run(self._step)
         return bool(state.steps) and not self._disk_is_busy
 
@@ -222,8 +224,8 @@ class Ticks:
     def _begin_own_call(self) -> None:
         """Begin a call that no client has made: none waits for what the tick itself has recorded before it."""
         self._state.begin()
-        if self._state.held is not None:
-            self._state.held.absorb(self._state.journal)
+        if self._pending.held is not None:
+            self._pending.held.absorb(self._state.journal)
 
     def _step(self, work: LongWork, transport: object) -> int | None:
         """Make a step of some work; a step that fails is its last."""
@@ -266,7 +268,7 @@ class Ticks:
 
         What a busy disk holds back goes on once that has announced something, which begins a tick.
         """
-        state, busy = self._state, self._state.disk_is_busy
+        state, busy = self._state, self._pending.disk_is_busy
         if state.soonest.at <= state.now or busy:
             state.soonest.at = self._soonest_in_timetables(busy)
         due = state.soonest.at
@@ -293,43 +295,44 @@ class Ticks:
 
     def durable(self, ticket: int) -> None:
         """Release everything that waited for the journal to be durable up to `ticket`.  Call within a tick."""
-        state = self._state
-        state.disk_has_announced = True
-        if state.held is not None:
-            state.held.begin_call(state.journal)
-        while state.waiting and state.waiting[0].ticket <= ticket:
-            work = state.waiting.popleft()
+        state, pending = self._state, self._pending
+        pending.disk_has_announced = True
+        if pending.held is not None:
+            pending.held.begin_call(state.journal)
+        while pending.waiting and pending.waiting[0].ticket <= ticket:
+            work = pending.waiting.popleft()
             for queues, messages, page in work.landing:
                 queue = queues[0]
                 if len(queues) == 1 and not (queue.fanned or queue.behind):
-                    state.landed.setdefault(queue, deque()).append(messages)
+                    pending.landed.setdefault(queue, deque()).append(messages)
                     continue
                 queue.behind += len(queues) == 1
-                state.fans.append(FanOut(work.number, queues, messages, page))
+                pending.fans.append(FanOut(work.number, queues, messages, page))
             for chunk, rows in work.carried:
                 tail_compaction.settled(chunk, rows)
             for held in work.held:
                 dispatch.release(state, held)
-            waiters = [each for each in work.waiters if not (state.unfinished and state.unfinished.postpone(each))]
+            unfinished = pending.unfinished
+            waiters = [each for each in work.waiters if not (unfinished and unfinished.postpone(each))]
             self.confirmed |= dict.fromkeys(waiters, work.number)
         self._land()
-        if state.held is not None:
-            state.held.absorb(state.journal)
+        if pending.held is not None:
+            pending.held.absorb(state.journal)
 
     def _land(self) -> None:
         """Let what is durable land, as far as the budget goes; queues take turns, and with them what is for many."""
-        state = self._state
-        while state.landed or state.fans:
-            if state.landed:
-                self._land_some(*state.landed.popitem(last=False))
-            if state.fans:
-                self._fan_out(state.fans[0])
+        state, pending = self._state, self._pending
+        while pending.landed or pending.fans:
+            if pending.landed:
+                self._land_some(*pending.landed.popitem(last=False))
+            if pending.fans:
+                self._fan_out(pending.fans[0])
             if state.steps.left <= 0:
                 return
 
     def _land_some(self, queue: Queue, runs: deque[list[Message]]) -> None:
         """Let runs land on a queue."""
-        state, landed = self._state, 0
+        state, pending, landed = self._state, self._pending, 0
         while runs:
             messages = runs.popleft()
             landed += 1
@@ -340,17 +343,17 @@ class Ticks:
             if (not left or landed >= _LANDING_TOGETHER) and not (runs and _interlaced(messages, runs[0])):
                 break
         if runs and not queue.deleted:
-            state.landed[queue] = runs  # behind the others
+            pending.landed[queue] = runs  # behind the others
 
     def _fan_out(self, fan: FanOut) -> None:
         """Let a run land on some of many queues, behind what has still to land on them."""
-        state, messages = self._state, fan.messages
+        state, pending, messages = self._state, self._pending, fan.messages
         cost = _LANDING_COST + len(messages) // _LANDED_FOR_A_MICROSECOND
         for queue in fan.queues[fan.landed : fan.landed + _LANDING_TOGETHER]:
-            earlier = state.landed.pop(queue, None)
+            earlier = pending.landed.pop(queue, None)
             if earlier is not None:
                 self._land_some(queue, earlier)
-                if queue in state.landed:
+                if queue in pending.landed:
                     break
             fan.landed += 1
             if not queue.deleted:
@@ -358,8 +361,8 @@ class Ticks:
             if not state.steps.spend(cost):
                 break
         if fan.landed == len(fan.queues):
-            state.fans.popleft()
-            state.paging -= fan.page is not None
+            pending.fans.popleft()
+            pending.paging -= fan.page is not None
 
     def take_confirmed(self) -> dict[Waiter, int]:
         """Return those to be told now, and forget them."""
@@ -375,23 +378,24 @@ class Ticks:
 
         The waiter is among `confirmed` then.
         """
-        state, held = self._state, self._state.held
+        state, pending = self._state, self._pending
+        held = pending.held
         if held is not None:
             held.end_call(state.journal, waiter.transport)
         settle_acknowledged(state)
-        if state.unfinished and state.unfinished.postpone(waiter):
-            return state.work.number
+        if pending.unfinished and pending.unfinished.postpone(waiter):
+            return pending.work.number
         if held is not None:
             held.end_call(state.journal, waiter.transport)
-        sealed = state.waiting[-1].ticket if state.waiting else state.journal.durable
+        sealed = pending.waiting[-1].ticket if pending.waiting else state.journal.durable
         if held is not None and not held.is_awaited_by(waiter.transport):
-            work = state.overtaking
+            work = pending.overtaking
         elif not state.journal.empty or state.journal.ticket - 1 > sealed:  # open, or sealed within this tick
-            work = state.work
+            work = pending.work
         else:
             work = None
-        if work is None and state.waiting:
-            work = state.waiting[-1]
+        if work is None and pending.waiting:
+            work = pending.waiting[-1]
         if work is None:
             return 0
         work.waiters[waiter] = None

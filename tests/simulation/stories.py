@@ -904,7 +904,7 @@ class Story:
     def _waits(self) -> list[str]:
         state = self.broker.engine._state
         found = [name for name in _WAITING if getattr(state, name)]
-        return found + ["disk"] * bool(state.journal.pending_bytes) + ["work"] * state.work.waits
+        return found + ["disk"] * bool(state.journal.pending_bytes) + ["work"] * state.pending.work.waits
 
     def lose_power(self) -> None:
         """Before an operation of the disk: compare what a copy of it has after a power loss."""

@@ -21,8 +21,9 @@ from typing import Final
 
 from broker.engine.client_sessions.stored_session import StoredSession
 from broker.engine.model.message import Message
+from broker.engine.queues.pending import Waiter
 from broker.engine.queues.queue import Queue
-from broker.engine.queues.state import State, Waiter
+from broker.engine.queues.state import State
 from store import record
 
 #: Sessions that ended and are still noted as senders of a queue, beyond its consumers, before they are looked through.
@@ -48,7 +49,7 @@ class InFlight:
         """
         if not self.sent(session, queue, messages, packet_ids):
             return 0
-        work = self._state.work
+        work = self._state.pending.work
         work.waiters[waiter] = None
         return work.number
 

@@ -53,8 +53,8 @@ class Consumers:
         self._state.selectors.check(sink.transport, filter)
         with registry.undoing(self._state):
             queue, predicate = subscribe.find(self._state, request, filter)
-            if self._state.held is not None and not self._state.held.is_older(queue):
-                self._state.held.depend()
+            if self._state.pending.held is not None and not self._state.pending.held.is_older(queue):
+                self._state.pending.held.depend()
             consumer = Consumer(
                 self._number(),
                 queue,
@@ -98,7 +98,7 @@ class Consumers:
         state, queue = self._state, consumer.queue
         busy = consumer.held or queue.returning or state.is_unchecked(queue)
         busy = busy or queue in state.dirty or queue in state.unreached or queue in state.dirty_later
-        return not (busy or state.landing_on(queue, tick))
+        return not (busy or state.pending.landing_on(queue, tick))
 
     def ready_for(self, queue: Queue, consumers: Iterable[Consumer]) -> int:
         """The ready messages of a queue that are in memory, 0 if none of them is for these consumers."""

@@ -18,8 +18,9 @@ from broker.engine.moves.move import MOVE_COST
 from broker.engine.queues import arrival
 from broker.engine.queues.displacing import displace
 from broker.engine.queues.paging import depage
+from broker.engine.queues.pending import Held
 from broker.engine.queues.queue import Consumer, Queue
-from broker.engine.queues.state import Held, State
+from broker.engine.queues.state import State
 
 #: The most messages that one queue delivers in a tick: enough that the tick's fixed costs vanish, few enough that it
 #: stays well under 20 ms.
@@ -339,18 +340,18 @@ def _hand_over(
     They also wait if the messages may not be durable themselves yet (the queue's mode or its consumer has just
     changed), and behind others that wait, which they must not overtake.
     """
-    ahead = queue.ahead and not queue.strict and state.is_under_way(queue.ahead)
+    ahead = queue.ahead and not queue.strict and state.pending.is_under_way(queue.ahead)
     if wait or consumer.held or (ahead and not consumer.sink.journals_deliveries(consumer)):
         consumer.held += len(run)
-        state.work.held.append((consumer, run, expiring))
+        state.pending.work.held.append((consumer, run, expiring))
     else:
         _give(state, consumer, run)
 
 
 def _give(state: State, consumer: Consumer, run: list[Message]) -> None:
     """Pass messages to their consumer's sink; if it fails, they stay its consumer's until its connection is closed."""
-    if state.held is not None:
-        state.held.absorb(state.journal)  # the sink's connection does not wait for deliveries of others
+    if state.pending.held is not None:
+        state.pending.held.absorb(state.journal)  # the sink's connection does not wait for deliveries of others
     try:
         consumer.sink.deliver(consumer, run)
     except BaseException as error:
@@ -443,7 +444,7 @@ def _drop_expired(state: State, queue: Queue, run: list[Message]) -> list[Messag
 
 def _expire(state: State, queue: Queue, expired: list[Message]) -> None:
     """Expire messages taken out of the queue's containers; while the disk is busy, they stay for later."""
-    if state.disk_is_busy and not state.disk_has_announced:
+    if state.pending.disk_is_busy and not state.pending.disk_has_announced:
         return arrival.keep_for_later(state, queue, expired, DISK_RETRY_MS)
     arrival.keep_for_later(state, queue, expiry.expire(state, queue, expired))
-    state.disk_has_announced = False
+    state.pending.disk_has_announced = False

@@ -244,7 +244,7 @@ class Transactions:
 
     def _commit(self, transaction: Transaction, done: Committed, *, short: bool) -> LongWork:
         state = self._state
-        while not short and state.work.number == self._performed:
+        while not short and state.pending.work.number == self._performed:
             yield BUDGET  # others' confirmations come first
         undo: list[Callable[[], None]] = []
         try:
@@ -260,21 +260,22 @@ class Transactions:
         transaction.closed = True
         self._open.pop(transaction, None)
         if not short:
-            state.hold(need)
+            state.pending.hold(need)
             state.steps.first = _COMMITS
         work = _performed(state, transaction)
         while (cost := _atomically(state, work, short=short)) is not None:
             yield cost
         if not short:
-            state.let_go()
+            state.pending.let_go()
             state.steps.first = None
-            self._performed = -1 if state.journal.empty else state.work.number  # an empty entry has no work of its own
+            # An empty entry has no work of its own.
+            self._performed = -1 if state.journal.empty else state.pending.work.number
         state.room.release(transaction.held)
         done(None)
 
     def between(self, call: Callable[[], None]) -> None:
         """Call now or, if a commit is being performed, once no entry is held open, when what is stored is in order."""
-        if self._state.held is None:
+        if self._state.pending.held is None:
             call()
         else:
             self._state.steps.begin(_COMMITS, _called(call))
@@ -445,7 +446,7 @@ def _atomically(state: State, work: LongWork, *, short: bool) -> int | None:
 
     A short commit may be recorded in the entry that a long one holds open.  Then its connection waits for that.
     """
-    journal, held = state.journal, None if short else state.held
+    journal, held = state.journal, None if short else state.pending.held
     before = journal.held_bytes
     state.mark = NO_WAY_BACK
     state.atomic = True

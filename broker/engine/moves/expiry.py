@@ -151,7 +151,7 @@ def expire_due(state: State) -> bool:
         if not due:
             return False
         _expire_together(state, due)
-        if state.disk_is_busy:
+        if state.pending.disk_is_busy:
             break
     return True
 
@@ -207,7 +207,7 @@ def expire_paged(state: State) -> bool:
             state.report("paging.failed", queue=queue.name, error=str(error))
             again = state.now + RETRY_MS
         rows.watch(state, queue, chunk, again)
-        if state.disk_is_busy:
+        if state.pending.disk_is_busy:
             break
     return True
 

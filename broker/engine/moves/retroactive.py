@@ -114,7 +114,7 @@ class Retroactive(Watcher):
 
     def _fill(self, queue: Queue, ring: Queue) -> None:
         """Put copies of a ring's messages on a queue, oldest first, including those not yet durable."""
-        kept = [*ring.backlog, *self._state.landing_on(ring)]
+        kept = [*ring.backlog, *self._state.pending.landing_on(ring)]
         kept.sort(key=lambda message: message.id)
         now = self._state.now
         copies = [self._copy(message, queue) for message in kept if not 0 < message.header.expiration <= now]

@@ -227,7 +227,7 @@ class DeadLetterRules(Watcher):
     def _look_at_new(self, queue: Queue) -> None:
         state = self._state
         seen = self._watched[queue]
-        below = min([message.id for message in state.landing_on(queue)], default=_NO_ID)
+        below = min([message.id for message in state.pending.landing_on(queue)], default=_NO_ID)
         try:
             run, complete = transfer.next_between(state, queue, seen, below)
         except NotReadable as error:

@@ -269,7 +269,7 @@ class Tasks:
         if task.turn > state.now:
             state.alarms.at(key, task.turn, lambda: self._step(task))
         elif state.journal.pending_bytes > state.limits.task_pending_max and not state.journal.empty:
-            state.work.waiters[_Pace(go_on)] = None
+            state.pending.work.waiters[_Pace(go_on)] = None
         else:
             go_on()
 

@@ -266,8 +266,8 @@ def trace(state: State, tracer: Tracer, arrived: Sequence[Message], refusals: Se
     """Trace the accepted messages, which have ids by now, and the refused ones."""
     refused = {message for refusal in refusals for message in refusal.messages}
     taken = [message for message in arrived if message.id and message not in refused]
-    if tracer.published(taken, state.work.number):
-        state.work.waiters[tracer] = None
+    if tracer.published(taken, state.pending.work.number):
+        state.pending.work.waiters[tracer] = None
     for refusal in refusals:
         tracer.refused(refusal.messages, refusal.error)
 
@@ -415,8 +415,8 @@ def publish_run(
     if state.diverts.extras(address) is None and send.link_ids is None and not duplicates.may_have_ids(messages):
         targets = state.candidates(address, send.queue, send.routing_type)
         needs_queue = send.needs_queue
-        if state.held is not None and not state.atomic and _may_overtake(state, send, targets, producer):
-            with state.overtake():
+        if state.pending.held is not None and not state.atomic and _may_overtake(state, send, targets, producer):
+            with state.pending.overtake():
                 return arrival.publish(
                     state, address, messages, targets, admission, nbytes=nbytes, needs_queue=needs_queue
                 )
@@ -426,7 +426,7 @@ def publish_run(
 
 def _may_overtake(state: State, send: Send, targets: Targets, producer: Producer | None) -> bool:
     """Whether messages of a send may be recorded before the held entry (`held_entry`)."""
-    held, header = state.held, send.messages[0].header
+    held, header = state.pending.held, send.messages[0].header
     if held is None or producer is None or not header.durable or header.attempts != NEW or send.is_joined:
         return False
     if not held.sends_may_overtake(state.journal, producer.transport):

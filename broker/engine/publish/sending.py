@@ -55,8 +55,8 @@ def publish(state: State, send: Send, messages: list[Message], admission: Admiss
     routed = _publish_fresh(state, send, fresh, ids, admission) if fresh else 0
     known = len(messages) - len(fresh)
     if known:
-        if state.held is not None:
-            state.held.depend()
+        if state.pending.held is not None:
+            state.pending.held.depend()
         state.duplicates.refused += known
         state.report("message.duplicate", address=address.name, messages=known)
     return routed + known

@@ -20,10 +20,11 @@ from broker.engine.queues.bindings import ASKED_FOR_A_MICROSECOND, ENTERED_FOR_A
 from broker.engine.queues.matches import Matches
 from broker.engine.queues.paging import admit
 from broker.engine.queues.paging.tail import Landing
+from broker.engine.queues.pending import FanOut
 from broker.engine.queues.queue import DeliveryState, Queue
 from broker.engine.queues.removal import remove
 from broker.engine.queues.room import Admission, pageable, places_left, queue_has_recovered
-from broker.engine.queues.state import FanOut, State
+from broker.engine.queues.state import State
 from broker.engine.queues.steps import Steps
 from broker.engine.queues.types.grouped import bucket
 from store.body import LargeBody
@@ -245,7 +246,7 @@ def _place(
     """
     header = messages[0].header
     paged: Collection[Queue] = ()
-    if full or state.paged or state.paging:
+    if full or state.paged or state.pending.paging:
         paged = admit.choose(state, header, queues, full=full)
     hold(state, queues, messages, nbytes)
     durable = _durable_ids(address, queues) if header.durable else ()
@@ -339,19 +340,19 @@ def _begin_fan_out(
     for queue in queues:
         queue.fanned += count
     if page is not None:
-        state.paging += 1
+        state.pending.paging += 1
         for queue in queues:
             queue.paging += count
             queue.address.landing_messages += count
             queue.address.landing_bytes += page.nbytes
     state.steps.spend(len(queues) // ENTERED_FOR_A_MICROSECOND)
     if waits:
-        landing = state.work_landing_on(queues).landing
+        landing = state.pending.landing_work(queues).landing
         queues = _shared(queues, [each for each, _, _ in islice(reversed(landing), SHARED_WITH)])
         landing.append((queues, messages, page))
     else:
-        queues = _shared(queues, [fan.queues for fan in islice(reversed(state.fans), SHARED_WITH)])
-        state.fans.append(FanOut(state.work.number, queues, messages, page))
+        queues = _shared(queues, [fan.queues for fan in islice(reversed(state.pending.fans), SHARED_WITH)])
+        state.pending.fans.append(FanOut(state.pending.work.number, queues, messages, page))
 
 
 def _shared(queues: list[Queue], others: Iterable[list[Queue]]) -> list[Queue]:
@@ -464,7 +465,7 @@ def stored(state: State, queue: Queue, messages: list[Message], *, paged: bool =
     """
     early = (queue.strict or _is_recorded(queue)) and queue.kind is None
     if early and not (paged or queue.non_destructive or _awaits_others(queue)):
-        queue.ahead = max(queue.ahead, state.work_landing_on([queue]).number)
+        queue.ahead = max(queue.ahead, state.pending.landing_work([queue]).number)
         land(state, queue, messages)
         return
     _await_disk(state, queue, messages)
@@ -486,7 +487,7 @@ def follow(state: State, queue: Queue, messages: list[Message], *, paged: bool =
 def _await_disk(state: State, queue: Queue, messages: list[Message]) -> None:
     queue.landing += len(messages)
     queues = [queue]
-    state.work_landing_on(queues).landing.append((queues, messages, None))
+    state.pending.landing_work(queues).landing.append((queues, messages, None))
 
 
 def _is_recorded(queue: Queue) -> bool:

@@ -112,8 +112,8 @@ def detach_all(state: State, queue: Queue) -> tuple[list[Consumer], list[Message
     Raises AlreadyInUse if the queue is the broker's own.
     """
     queue.check_public()
-    messages = state.landing_on(queue)
-    for queues, run, page in state.on_their_way() if queue.fanned else ():
+    messages = state.pending.landing_on(queue)
+    for queues, run, page in state.pending.on_their_way() if queue.fanned else ():
         if queue in queues:
             arrival.enter_from_many(state, queue, run, page)
     queue.landing = 0

@@ -109,7 +109,7 @@ def remove(
             if queue.journalled:
                 queue.journalled.difference_update(stored)
             if overtakes:
-                with state.overtake():
+                with state.pending.overtake():
                     state.ledger.removed(queue, stored, reason)
             elif recorded:
                 state.ledger.removed(queue, stored, reason)
@@ -151,12 +151,13 @@ def consume(state: State, consumer: Consumer, messages: list[Message]) -> None:
     if state.tracer is not None:
         state.tracer.acknowledged(queue, messages)
     reason = RemovalReason.FORWARDED if consumer.forwards else RemovalReason.CONSUMED
-    if state.held is None or state.atomic:
+    held = state.pending.held
+    if held is None or state.atomic:
         remove(state, queue, messages, RemovalReason.DELETED if queue.deleted else reason)
     elif _may_overtake(state, consumer):
         remove(state, queue, messages, reason, overtakes=True)
     else:
-        with state.held.recording_for(state.journal, consumer.sink.transport):
+        with held.recording_for(state.journal, consumer.sink.transport):
             remove(state, queue, messages, RemovalReason.DELETED if queue.deleted else reason)
 
 
@@ -165,10 +166,11 @@ def _may_overtake(state: State, consumer: Consumer) -> bool:
     queue = consumer.queue
     if queue.deleted or queue.kind is not None or queue.reserved or queue.id in state.ledger.touched:
         return False
-    if state.held is None or consumer.sink.journals_deliveries(consumer):
+    held = state.pending.held
+    if held is None or consumer.sink.journals_deliveries(consumer):
         return False
     # Else what belongs to this, such as the packet identifier that is released, may be in that entry.
-    return state.held.acknowledgements_may_overtake(state.journal, consumer.sink.transport)
+    return held.acknowledgements_may_overtake(state.journal, consumer.sink.transport)
 
 
 class _Share:

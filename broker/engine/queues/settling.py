@@ -62,7 +62,7 @@ def settle_in_steps(
     rest = messages.copy() if backwards else messages[::-1]  # the next ones last
     queue.leaving += (rest,)
     queue.returning += pace.returns
-    state.unfinished.begin(transport)
+    state.pending.unfinished.begin(transport)
     state.steps.spend(len(rest) // _TAKEN_FOR_A_MICROSECOND)
     state.steps.begin(("settling", queue), _work(state, queue, rest, settle, pace, transport, backwards=backwards))
 
@@ -88,7 +88,7 @@ def _work(
         if not rest:
             queue.leaving = tuple([each for each in queue.leaving if each is not rest])
             queue.returning -= pace.returns
-            state.work.waiters.update(state.unfinished.end(transport))
+            state.pending.work.waiters.update(state.pending.unfinished.end(transport))
         left, cost = state.steps.measure(), pace.cost * len(some)
         settle(some)
         state.dirty[queue] = None

@@ -101,7 +101,7 @@ class Cleaner:
     def step(self) -> None:
         """Do a slice if one is due, and no entry is held.  Call within a tick, outside of transactions."""
         state = self._state
-        if state.held is not None:
+        if state.pending.held is not None:
             return
         if self._round is None:
             segment = self._find()

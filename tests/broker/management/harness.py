@@ -111,7 +111,7 @@ class TestBroker(SimBroker):
         self.tick.end()
         if self.disk_works:
             self.write()
-        elif any(work.waiters for work in self.engine._state.waiting):
+        elif any(work.waiters for work in self.engine._state.pending.waiting):
             self.waiting.set()
 
     def set_settings(self, matches: Sequence[tuple[str, Mapping[str, object]]]) -> None:

@@ -66,8 +66,8 @@ def place(state: State, admitted: list[Message], run: list[Message], header_byte
     fixed = record.MESSAGE_FIXED.size + header_bytes
     sizes = [fixed + len(message.head) + len(message.body) for message in run]
     landing = Landing(admitted, run[0].segment, end - sum(sizes), sizes[: len(admitted)])
-    if state.held is not None and not state.journal.is_overtaking:
-        state.held.paged.append(landing)
+    if state.pending.held is not None and not state.journal.is_overtaking:
+        state.pending.held.paged.append(landing)
     return landing
 
 

@@ -81,7 +81,7 @@ def _copy(state: State, queue: Queue, chunk: Chunk, run: list[Row], segment: int
     _moved(queue, chunk, run, journal.segment, journal.end - sum(sizes), sizes)
     for row, message in run:
         chunk.keep(row, message)
-    state.work.carried.append((chunk, [row for row, _ in run]))
+    state.pending.work.carried.append((chunk, [row for row, _ in run]))
 
 
 def _restate_dues(state: State, queue: Queue, chunk: Chunk, run: list[Row]) -> None:

@@ -493,7 +493,7 @@ def test_a_rollback_in_steps_meanwhile_is_confirmed_once_its_counts_are_durable(
     while not told:
         turn(bench)
     assert bench.engine.journal.held
-    assert told == [bench.engine._state.work.number], "that of the commit"
+    assert told == [bench.engine._state.pending.work.number], "that of the commit"
 
 
 def test_a_long_commit_follows_one_that_has_recorded_nothing() -> None:

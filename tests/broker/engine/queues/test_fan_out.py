@@ -82,7 +82,7 @@ def test_messages_to_the_same_queues_share_a_list_of_them(durable: bool) -> None
     for number in range(9):
         publish(bench, b"%d" % number, durable=durable)
     state = bench.engine._state
-    lists = [fan.queues for fan in state.fans] + [each for each, _, _ in state.work.landing]
+    lists = [fan.queues for fan in state.pending.fans] + [each for each, _, _ in state.pending.work.landing]
     assert len(lists) == 9
     assert len({id(each) for each in lists}) <= 2
     settle(bench)
@@ -158,7 +158,7 @@ def test_the_figures_of_a_queue_count_what_is_on_its_way() -> None:
     turn(bench)
     last = bench.queue("s11")
     assert (last.message_count, last.counts["added"], last.ready) == (2, 2, 0)
-    assert [body_of(message) for message in bench.engine._state.landing_on(last)] == [b"1", b"2"]
+    assert [body_of(message) for message in bench.engine._state.pending.landing_on(last)] == [b"1", b"2"]
     assert stored(bench) == [1] * COUNT
     check_counters(bench.broker)
     settle(bench)
@@ -315,7 +315,7 @@ def test_random_sends_deletions_and_crashes(seed: int) -> None:
     settle(bench)
     bench.check()
     address, state = bench.engine.addresses["t"], bench.engine._state
-    assert (address.landing_messages, address.landing_bytes, state.paging) == (0, 0, 0)
+    assert (address.landing_messages, address.landing_bytes, state.pending.paging) == (0, 0, 0)
     assert not any([queue.paging or queue.fanned or queue.landing for queue in address.queues])
     for name, bodies in sent.items():
         taken = [body_of(each) for each in takers[name].taken] if name in takers else []
