@@ -167,13 +167,13 @@ class Ticks:
         Not goes_on: what adds to the journal waits.  Else it adds a little even to a busy disk: no disk, and no
         database, stops it for ever by being busy with others.
         """
-        state = self._state
-        more, any_due = False, state.soonest.at <= state.now
+        state, schedule = self._state, self._state.schedule
+        more, any_due = False, schedule.soonest.at <= state.now
         if any_due:
             state.steps.ensure(state.steps.budget_min)
-            if _is_due(state.schedule.next_due(), state.now):
+            if schedule.scheduled.is_due(state.now):
                 more = redelivery.release_due(state)
-            if _is_due(state.paged_schedule.next_due(), state.now):
+            if schedule.paged_scheduled.is_due(state.now):
                 more |= redelivery.release_paged(state)
             more |= state.alarms.run(state.now, state.steps, self._ring)
         self._transactions.time_out()
@@ -184,14 +184,14 @@ class Ticks:
 
         `any_due`: whether any timetable may have something that is due.
         """
-        state = self._state
+        state, schedule = self._state, self._state.schedule
         more = False
         if any_due:
-            if state.limits.expiry_scan_period > 0 and _is_due(state.expiries.next_due(), state.now):
+            if schedule.expires and schedule.expiries.is_due(state.now):
                 more |= expiry.expire_due(state)
-            if state.limits.expiry_scan_period > 0 and _is_due(state.paged_expiries.next_due(), state.now):
+            if schedule.expires and schedule.paged_expiries.is_due(state.now):
                 more |= expiry.expire_paged(state)
-            more |= state.session_alarms.run(state.now, state.steps, self._ring, lambda: self._pending.disk_is_busy)
+            more |= schedule.session_alarms.run(state.now, state.steps, self._ring, lambda: self._pending.disk_is_busy)
         if state.limits.reaper_period > 0 and state.now >= self._next_reap:
             self._next_reap = state.now + state.limits.reaper_period
             if self._reaping is None:
@@ -269,12 +269,13 @@ class Ticks:
         What a busy disk holds back goes on once that has announced something, which begins a tick.
         """
         state, busy = self._state, self._pending.disk_is_busy
-        if state.soonest.at <= state.now or busy:
-            state.soonest.at = self._soonest_in_timetables(busy)
-        due = state.soonest.at
+        soonest = state.schedule.soonest
+        if soonest.at <= state.now or busy:
+            soonest.at = state.schedule.next_due(writing=not busy)
+        due = soonest.at
         others = [self._transactions.next_due(), self._watchers.dead_letter_rules.next_due()]
         if busy:
-            state.soonest.at = 0  # ask them again
+            soonest.at = 0  # ask them again
         else:
             others.append(self._cleaner.next_due())
             if state.limits.reaper_period > 0:
@@ -283,15 +284,6 @@ class Ticks:
             if time is not None and time < due:
                 due = time
         return None if due == NEVER else due
-
-    def _soonest_in_timetables(self, busy: bool) -> int:
-        state = self._state
-        times = [state.schedule.next_due(), state.paged_schedule.next_due(), state.alarms.next_due()]
-        if not busy:
-            times.append(state.session_alarms.next_due())
-            if state.limits.expiry_scan_period > 0:
-                times += [state.expiries.next_due(), state.paged_expiries.next_due()]
-        return min([time for time in times if time is not None], default=NEVER)
 
     def durable(self, ticket: int) -> None:
         """Release everything that waited for the journal to be durable up to `ticket`.  Call within a tick."""
@@ -404,8 +396,7 @@ class Ticks:
     def clock_jumped(self, jump: int) -> None:
         """Shift all lengths of time after the wall clock has jumped by `jump` ms.  Call as a tick begins."""
         self._state.report("clock.jumped", milliseconds=jump)
-        self._state.alarms.move(jump)
-        self._state.session_alarms.move(jump)
+        self._state.schedule.clock_jumped(jump)
         self._next_reap += jump
         self._jumped += jump
         self._cleaner.clock_jumped(jump)
@@ -417,7 +408,3 @@ class Ticks:
     def since(self, start: int) -> int:
         """The ms since the start of the broker, at `start` by the clock of then, however that was set meanwhile."""
         return self._state.now - start - self._jumped
-
-
-def _is_due(due: int | None, now: int) -> bool:
-    return due is not None and due <= now

@@ -87,9 +87,10 @@ class Months:
         self.world.forget()
         gc.collect()
         state = self.broker.engine._state
+        due = state.schedule
         return Day(
             objects=len(gc.get_objects()),
-            timers=len(state.schedule) + len(state.expiries) + len(state.alarms) + len(state.session_alarms),
+            timers=len(due.scheduled) + len(due.expiries) + len(due.alarms) + len(due.session_alarms),
             segments=len(state.journal.space.segments),
             disk_bytes=self.broker.files.used(),
             last_id=state.journal.allocate_ids(1),

@@ -192,7 +192,7 @@ class SessionExpiry:
 
         `will_delay` in seconds, None: it has no will.  A will that would be due later goes with the session.
         """
-        alarms, expiry = self._state.session_alarms, client.expiry
+        alarms, expiry = self._state.schedule.session_alarms, client.expiry
         since = min(client.disconnected, self._state.now)  # the clock may have been set back meanwhile
         if expiry != NEVER_EXPIRES:
             alarms.at(("session", client.id), since + expiry * _SECOND_MS, partial(self._call, expired))
@@ -205,8 +205,8 @@ class SessionExpiry:
 
     def stop(self, client: Client) -> None:
         """Stop for a client that has returned or whose session has ended; no effect if it was not away."""
-        self._state.session_alarms.cancel(("session", client.id))
-        self._state.session_alarms.cancel(("will", client.id))
+        self._state.schedule.session_alarms.cancel(("session", client.id))
+        self._state.schedule.session_alarms.cancel(("will", client.id))
 
 
 def queue_name(client_id: str, share: str | None, pattern: str) -> str:

@@ -51,7 +51,6 @@ from broker.engine.client_sessions.packet_ids import PacketIds
 from broker.engine.client_sessions.stored_session import Definition, Sent, StoredSession
 from broker.engine.model.errors import AlreadyInUse, DiskFull
 from broker.engine.model.message import Message
-from broker.engine.queues import arrival
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import remove
 from broker.engine.queues.state import State
@@ -187,7 +186,7 @@ class StoredSessions:
         """Remove the messages that clients had before the restart, once the journal can be written."""
         consumed, self._consumed = self._consumed, []
         for queue, message in consumed:
-            arrival.unwatch(self._state, queue, [message])
+            self._state.schedule.unwatch(queue, [message])
             queue.backlog.discard(message)
             remove(self._state, queue, [message], RemovalReason.CONSUMED)
 

@@ -218,7 +218,7 @@ class _Part:
     __slots__ = ("_cost", "_expiring", "_left", "_steps", "count", "nbytes")
 
     def __init__(self, state: State, queue: Queue) -> None:
-        due = state.expiries.next_due() if queue.expiring > 0 else None
+        due = state.schedule.expiries.next_due() if queue.expiring > 0 else None
         self._expiring = queue.expiring > 0
         self._cost = DELIVER_COST if due is None or due > state.now else MOVE_COST
         self._steps = state.steps
@@ -386,7 +386,7 @@ def take(state: State, consumer: Consumer, messages: list[Message]) -> list[Mess
     consumer.take(taken)
     if queue.non_destructive:
         return taken
-    arrival.unwatch(state, queue, taken)
+    state.schedule.unwatch(queue, taken)
     for message in taken:
         queue.backlog.discard(message)
     queue.delivering += len(taken)
@@ -403,7 +403,7 @@ def _show(state: State, queue: Queue, consumer: Consumer, run: list[Message]) ->
     now = state.now
     late = [m for m in run if 0 < m.header.expiration <= now]
     if late:
-        expired = arrival.unwatch(state, queue, late)
+        expired = state.schedule.unwatch(queue, late)
         for message in expired:
             queue.backlog.discard(message)
         _expire(state, queue, expired)
@@ -433,7 +433,7 @@ def _journal_delivery(state: State, queue: Queue, consumer: Consumer, run: list[
 
 def _drop_expired(state: State, queue: Queue, run: list[Message]) -> list[Message]:
     """Expire the messages of a run that have reached their expiry time; returns the others."""
-    arrival.unwatch(state, queue, run)
+    state.schedule.unwatch(queue, run)
     now = state.now
     expired = [m for m in run if 0 < m.header.expiration <= now]
     if not expired:

@@ -37,7 +37,6 @@ from broker.engine.moves import dead_letter
 from broker.engine.queues import arrival
 from broker.engine.queues.paging import depage, rows, upkeep
 from broker.engine.queues.paging.depage import RETRY_MS
-from broker.engine.queues.paging.rows import watch_schedule
 from broker.engine.queues.paging.tail import Chunk
 from broker.engine.queues.queue import DELIVERED, Consumer, Queue, Reservation
 from broker.engine.queues.removal import remove, take_reserved
@@ -345,7 +344,7 @@ def requeue(state: State, queue: Queue, messages: list[Message], *, delayed: boo
             messages = queue.kind.fitting(state, messages)
         if messages:
             queue.backlog.put_back(messages)
-            arrival.watch(state, queue, messages)
+            state.schedule.watch(queue, messages)
         return
     by_due: dict[int, list[int]] = {}
     for message in messages:
@@ -390,7 +389,7 @@ def release_due(state: State) -> bool:
     producer scheduled may overtake messages with higher ids that were ready before it.
     """
     while state.steps.left > 0:
-        due = state.schedule.pop_due(state.now, DUE_TOGETHER)
+        due = state.schedule.scheduled.pop_due(state.now, DUE_TOGETHER)
         state.steps.spend(DUE_COST * len(due))
         by_queue: dict[Queue, list[Message]] = {}
         for queue, message in due:
@@ -400,7 +399,7 @@ def release_due(state: State) -> bool:
             if queue.kind is not None:
                 messages = queue.kind.due(state, messages)
             queue.backlog.put_back(messages)
-            arrival.watch(state, queue, messages)
+            state.schedule.watch(queue, messages)
             state.dirty[queue] = None
         if len(due) < DUE_TOGETHER:
             return False
@@ -410,7 +409,7 @@ def release_due(state: State) -> bool:
 def release_paged(state: State) -> bool:
     """Make scheduled messages on disk ready, as far as the budget goes; True if more may be due."""
     while state.steps.left > 0:
-        due = state.paged_schedule.pop_due(state.now, 1)
+        due = state.schedule.paged_scheduled.pop_due(state.now, 1)
         if not due:
             return False
         queue, chunk = due[0]
@@ -425,7 +424,7 @@ def release_paged(state: State) -> bool:
         except NotReadable as error:
             state.report("paging.failed", queue=queue.name, error=str(error))
             again = state.now + RETRY_MS
-        watch_schedule(state, queue, chunk, again)
+        state.schedule.hold_chunk(queue, chunk, again)
     return True
 
 
@@ -450,5 +449,5 @@ def _release_rows(state: State, queue: Queue, chunk: Chunk, late: list[int]) -> 
     for row in late:
         expiration = 0 if expirations is None else expirations[row]
         place = chunk.segments[row], chunk.offsets[row], chunk.sizes[row]
-        rows.watch(state, queue, tail.add(chunk.priority, chunk.ids[row], *place, expiration), expiration)
+        state.schedule.watch_chunk(queue, tail.add(chunk.priority, chunk.ids[row], *place, expiration), expiration)
     tail.drop(chunk, late)

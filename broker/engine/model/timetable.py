@@ -94,6 +94,11 @@ class Timetable(Generic[K, V]):
             heappop(heap)
         return None
 
+    def is_due(self, now: int) -> bool:
+        """Whether the time of any item has come."""
+        due = self.next_due()
+        return due is not None and due <= now
+
     def pop_due(self, now: int, limit: int) -> list[V]:
         """Remove and return at most `limit` items whose time has come, earliest first."""
         due_items: list[V] = []

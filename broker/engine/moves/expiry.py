@@ -160,7 +160,7 @@ def _pop_due(state: State, most: int) -> list[tuple[Queue, Message]]:
     due: list[tuple[Queue, Message]] = []
     nbytes = 0
     while len(due) < most and nbytes < BYTES_TOGETHER:
-        next_due = state.expiries.pop_due(state.now, 1)
+        next_due = state.schedule.expiries.pop_due(state.now, 1)
         if not next_due:
             break
         due += next_due
@@ -191,7 +191,7 @@ def _expire_together(state: State, due: list[tuple[Queue, Message]]) -> None:
 def expire_paged(state: State) -> bool:
     """Expire due messages on disk, as far as the budget and the disk allow; True if there may be more."""
     while state.steps.left > 0:
-        due = state.paged_expiries.pop_due(state.now, 1)
+        due = state.schedule.paged_expiries.pop_due(state.now, 1)
         if not due:
             return False
         queue, chunk = due[0]
@@ -206,7 +206,7 @@ def expire_paged(state: State) -> bool:
         except NotReadable as error:
             state.report("paging.failed", queue=queue.name, error=str(error))
             again = state.now + RETRY_MS
-        rows.watch(state, queue, chunk, again)
+        state.schedule.watch_chunk(queue, chunk, again)
         if state.pending.disk_is_busy:
             break
     return True

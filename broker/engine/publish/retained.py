@@ -123,7 +123,7 @@ class Retained:
 
     def _discard(self, queue: Queue, message: Message, reason: RemovalReason) -> None:
         """Remove a message that is no longer in the index from the queue."""
-        arrival.unwatch(self._state, queue, [message])
+        self._state.schedule.unwatch(queue, [message])
         queue.backlog.discard(message)
         self._settle(message)
         remove(self._state, queue, [message], reason)

@@ -453,7 +453,7 @@ def keep(state: State, queue: Queue, message: Message) -> None:
     state.count_added(queue, 1)
     queue.stored += 1
     queue.backlog.append([message], header.priority)
-    watch(state, queue, [message])
+    state.schedule.watch(queue, [message])
 
 
 def stored(state: State, queue: Queue, messages: list[Message], *, paged: bool = False) -> None:
@@ -528,58 +528,23 @@ def land(
             messages = queue.kind.arrived(state, messages)
         queue.backlog.append(messages, header.priority)
         if header.expiration:
-            watch(state, queue, messages)
+            state.schedule.watch(queue, messages)
     state.dirty[queue] = None
 
 
 def schedule(state: State, queue: Queue, message: Message, due: int) -> None:
     """Hold a message back until `due` (ms since the epoch); on disk if memory is full."""
     if not admit.hold_back(state, queue, message, due):
-        schedule_in_memory(state, queue, message, due)
-
-
-def schedule_in_memory(state: State, queue: Queue, message: Message, due: int) -> None:
-    """The same for a message that has to be in memory."""
-    queue.hold(message, due)
-    state.schedule.add(due, (queue.id, message.id), (queue, message))
-
-
-def unschedule(state: State, queue: Queue, most: int) -> list[Message]:
-    """Take at most `most` messages in memory out of the schedule, whatever their time; returns them."""
-    taken = list(islice(queue.scheduled.values(), max(most, 0)))
-    for due, message in taken:
-        del queue.scheduled[message.id]
-        state.schedule.remove(due, (queue.id, message.id))
-    return [message for _, message in taken]
-
-
-def watch(state: State, queue: Queue, messages: list[Message]) -> None:
-    """Watch the expirations of messages that have just become ready."""
-    for message in messages:
-        expiration = message.header.expiration
-        if expiration:
-            state.expiries.add(expiration, (queue.id, message.id), (queue, message))
-            queue.expiring += 1
-
-
-def unwatch(state: State, queue: Queue, messages: list[Message]) -> list[Message]:
-    """Stop watching the expirations of messages that are no longer ready; returns those that were watched."""
-    watched: list[Message] = []
-    for message in messages:
-        expiration = message.header.expiration
-        if expiration and state.expiries.remove(expiration, (queue.id, message.id)):
-            watched.append(message)
-    queue.expiring -= len(watched)
-    return watched
+        state.schedule.hold(queue, message, due)
 
 
 def take_out(state: State, queue: Queue, message: Message) -> None:
     """Take a ready or scheduled message out of its container."""
     waiting = queue.scheduled.pop(message.id, None)
     if waiting is not None:
-        state.schedule.remove(waiting[0], (queue.id, message.id))
+        state.schedule.scheduled.remove(waiting[0], (queue.id, message.id))
     else:
-        unwatch(state, queue, [message])
+        state.schedule.unwatch(queue, [message])
         queue.backlog.discard(message)
 
 

@@ -99,8 +99,8 @@ def _clear_waiting(state: State, queue: Queue, reason: RemovalReason, most: int)
     places = range(max(min(most, queue.ready + len(queue.scheduled)), 0))
     for run in in_steps(state, queue, places, lambda _: need):
         messages = queue.backlog.take_head(len(run))
-        arrival.unwatch(state, queue, messages)
-        messages += arrival.unschedule(state, queue, len(run) - len(messages))
+        state.schedule.unwatch(queue, messages)
+        messages += state.schedule.release(queue, len(run) - len(messages))
         remove(state, queue, messages, reason)
         removed += len(messages)
     return removed
@@ -153,8 +153,8 @@ def empty(state: State, queue: Queue, messages: list[Message]) -> LongWork:
         depage.drop(state, queue)  # nothing in memory is below a floor any more
     while queue.ready or queue.scheduled:
         some = queue.backlog.take_head(together)
-        arrival.unwatch(state, queue, some)
-        some += arrival.unschedule(state, queue, together - len(some))
+        state.schedule.unwatch(queue, some)
+        some += state.schedule.release(queue, together - len(some))
         _delete(state, queue, some)
         yield REMOVE_COST * len(some)
     state.dirty.pop(queue, None)

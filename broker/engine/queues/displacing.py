@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from broker.engine.model.errors import NotReadable
 from broker.engine.model.message import Message
-from broker.engine.queues import arrival
 from broker.engine.queues.paging import depage
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import remove
@@ -24,7 +23,7 @@ def displace(state: State, queue: Queue) -> None:
     left = -free - len(displaced)
     if queue.tail is not None and queue.tail.failing:
         left = 0  # older ones are on disk, and leave when they can be read
-    scheduled = arrival.unschedule(state, queue, left)
+    scheduled = state.schedule.release(queue, left)
     if len(scheduled) < left:
         scheduled += _scheduled_on_disk(state, queue, left - len(scheduled))
     displaced += scheduled

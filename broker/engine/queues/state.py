@@ -22,18 +22,17 @@ from broker.engine.model.notes import NOTIFICATIONS, Notes
 from broker.engine.model.report import Report
 from broker.engine.model.settings import AddressSettings, from_mapping
 from broker.engine.model.settings_match import CACHE_RESULTS_MAX, Fields, SettingsTable
-from broker.engine.model.timetable import Soonest, Timetable
 from broker.engine.queues.address import Address, AttachedSender, Targets
 from broker.engine.queues.alarms import Alarms
 from broker.engine.queues.bindings import Bindings
 from broker.engine.queues.diverts import Diverts
 from broker.engine.queues.duplicates import Duplicates
 from broker.engine.queues.ledger import Ledger
-from broker.engine.queues.paging.tail import Chunk
 from broker.engine.queues.pending import Pending
 from broker.engine.queues.queue import Consumer, Queue
 from broker.engine.queues.queue_quotas import QueueQuotas
 from broker.engine.queues.room import Room, Usage
+from broker.engine.queues.schedule import Schedule
 from broker.engine.queues.selectors import Selectors
 from broker.engine.queues.steps import Steps
 from broker.engine.queues.stored import MessageReader
@@ -132,22 +131,15 @@ class State:
     unreached: dict[Queue, None] = field(default_factory=dict)
     dirty_later: dict[Queue, None] = field(default_factory=dict)
 
-    # Timers, and before when none of them is due.
-    soonest: Soonest = field(default_factory=Soonest)
-    alarms: Alarms = field(init=False)
-    #: The wills and the ends of client sessions: thousands may be due at once, and each may write much.
-    session_alarms: Alarms = field(init=False)
-    schedule: Timetable[tuple[int, int], tuple[Queue, Message]] = field(init=False)
-    expiries: Timetable[tuple[int, int], tuple[Queue, Message]] = field(init=False)
+    schedule: Schedule = field(init=False)
+    alarms: Alarms = field(init=False)  # those of the schedule
 
     # Memory and paging.
     usage: Usage
     room: Room = field(init=False)
     duplicates: Duplicates = field(init=False)
-    #: Queues that have a tail, chunks with messages that expire, and chunks of scheduled ones.
+    #: Queues that have a tail.
     paged: dict[Queue, None] = field(default_factory=dict)
-    paged_expiries: Timetable[int, tuple[Queue, Chunk]] = field(init=False)
-    paged_schedule: Timetable[int, tuple[Queue, Chunk]] = field(init=False)
 
     #: The full disk keeps messages from leaving, which has been reported.
     full_reported: bool = False
@@ -159,10 +151,8 @@ class State:
 
     def __post_init__(self, cpu: Callable[[int], int]) -> None:
         self.steps = Steps(cpu)
-        self.alarms, self.session_alarms = Alarms(self.soonest), Alarms(self.soonest)
-        self.schedule, self.paged_schedule = Timetable(self.soonest), Timetable(self.soonest)
-        scanned = self.soonest if self.limits.expiry_scan_period > 0 else None
-        self.expiries, self.paged_expiries = Timetable(scanned), Timetable(scanned)
+        self.schedule = Schedule(expires=self.limits.expiry_scan_period > 0)
+        self.alarms = self.schedule.alarms
         self.selectors = Selectors(self.limits.selector_terms_max)
         self.ledger = Ledger(self.journal)
         self.pending = Pending(self.journal, self.ledger, self.limits.task_pending_max)
@@ -171,7 +161,7 @@ class State:
         self.bindings = Bindings(self.syntax)
         self._hide()
         self.diverts = Diverts(self.syntax)
-        self.usage.scheduled = self.schedule
+        self.usage.scheduled = self.schedule.scheduled
         self.duplicates = Duplicates(self.journal, self.usage)
         self.room = Room(
             self.usage,

@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from broker.engine.queues import arrival
-from broker.engine.queues.paging.rows import unwatch, watch_schedule
 from broker.engine.queues.paging.tail import Chunk
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
@@ -60,8 +58,8 @@ def _delay(state: State, queue: Queue, jump: int) -> None:
     for id, (due, message) in list(queue.scheduled.items()):
         if due == message.header.scheduled:
             continue
-        state.schedule.remove(due, (queue.id, id))
-        arrival.schedule_in_memory(state, queue, message, due + jump)
+        state.schedule.scheduled.remove(due, (queue.id, id))
+        state.schedule.hold(queue, message, due + jump)
         if message.segment and queue.durable and state.journal.segment:
             moved.setdefault(due + jump, []).append(id)
             state.journal.refer(message.segment)
@@ -82,5 +80,5 @@ def _delay_on_disk(state: State, queue: Queue, chunk: Chunk, jump: int, moved: d
         if 0 < segment < SCRATCH_FIRST and queue.durable and state.journal.segment:
             moved.setdefault(dues[row], []).append(chunk.ids[row])
             state.journal.refer(segment)
-    unwatch(state, chunk)
-    watch_schedule(state, queue, chunk, chunk.next_due())
+    state.schedule.unwatch_chunk(chunk)
+    state.schedule.hold_chunk(queue, chunk, chunk.next_due())

@@ -434,7 +434,7 @@ def _fill(state: State, queue: Queue, held: dict[int, Message], counts: dict[int
         ready.setdefault(header.priority, []).extend(run)
     for priority, messages in ready.items():
         queue.backlog.append(messages, priority)
-        arrival.watch(state, queue, messages)
+        state.schedule.watch(queue, messages)
     state.count_added(queue, len(held))
     queue.stored = len(held)
 

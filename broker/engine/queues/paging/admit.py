@@ -12,7 +12,6 @@ from typing import Final
 
 from broker.engine.model.attributes import PLAIN
 from broker.engine.model.message import Message, MessageHeader, PagedMessage
-from broker.engine.queues.paging.rows import watch, watch_schedule
 from broker.engine.queues.paging.tail import Landing, Tail
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.room import pageable
@@ -101,11 +100,11 @@ def enter(state: State, queue: Queue, messages: list[Message], landing: Landing 
     for message, size in zip(messages, sizes, strict=True):
         if due:
             chunk = tail.schedule(priority, message.id, segment, offset, size, expiration, due=due, retry=False)
-            watch_schedule(state, queue, chunk, due)
+            state.schedule.hold_chunk(queue, chunk, due)
         else:
             chunk = tail.add(priority, message.id, segment, offset, size, expiration)
             if expiration:
-                watch(state, queue, chunk, expiration)
+                state.schedule.watch_chunk(queue, chunk, expiration)
         if segment:
             offset += size
         else:
@@ -134,7 +133,7 @@ def hold_back(state: State, queue: Queue, message: Message, due: int) -> bool:
     retry = due != header.scheduled
     tail = tail_of(state, queue)
     chunk = tail.schedule(header.priority, message.id, segment, offset, size, header.expiration, due=due, retry=retry)
-    watch_schedule(state, queue, chunk, due)
+    state.schedule.hold_chunk(queue, chunk, due)
     _let_go(state, header, [message])
     return True
 
@@ -144,7 +143,7 @@ def keep(state: State, queue: Queue, tail: Tail, message: Message) -> None:
     header = message.header
     chunk = tail.add(header.priority, message.id, 0, 0, message.size, header.expiration)
     if header.expiration:
-        watch(state, queue, chunk, header.expiration)
+        state.schedule.watch_chunk(queue, chunk, header.expiration)
     chunk.keep(len(chunk.ids) - 1, message)
 
 

@@ -17,7 +17,6 @@ from typing import Final
 
 from broker.engine.model.errors import NotReadable
 from broker.engine.model.message import MESSAGE_OVERHEAD_BYTES, Message
-from broker.engine.queues import arrival
 from broker.engine.queues.cursors import MATCH_COST, PRIORITIES
 from broker.engine.queues.paging.rows import claim, claim_all, read
 from broker.engine.queues.paging.tail import Chunk, Tail
@@ -130,13 +129,13 @@ def unpage(state: State, queue: Queue) -> LongWork:
             yield READ_COST * len(load(state, queue, chunk))
         elif tail.scheduled:
             together = state.steps.at_most(SCHEDULED_TOGETHER)
-            yield READ_COST * len(take_scheduled(state, queue, together, arrival.schedule_in_memory))
+            yield READ_COST * len(take_scheduled(state, queue, together, state.schedule.hold))
         else:
             drop(state, queue)
 
 
 def take_scheduled(
-    state: State, queue: Queue, count: int, use: Callable[[State, Queue, Message, int], None] | None = None
+    state: State, queue: Queue, count: int, use: Callable[[Queue, Message, int], None] | None = None
 ) -> list[Message]:
     """Remove and return at most `count` scheduled messages on disk; `use` gets each with its time.
 
@@ -150,7 +149,7 @@ def take_scheduled(
         for message in claim(state, queue, chunk, found):
             taken.append(message)
             if use is not None:
-                use(state, queue, message, due[message.id])
+                use(queue, message, due[message.id])
     return taken
 
 
@@ -171,7 +170,7 @@ def take_head(state: State, queue: Queue, count: int) -> list[Message]:
             break
         set_floors(queue, tail)
         taken += queue.backlog.take_head(count - len(taken))
-    arrival.unwatch(state, queue, taken)
+    state.schedule.unwatch(queue, taken)
     return taken
 
 
@@ -263,7 +262,7 @@ def make_ready(state: State, queue: Queue, messages: list[Message], chunk: Chunk
         queue.begin_groups()
     queue.backlog.put_back(messages)
     if chunk.expirations is not None:
-        arrival.watch(state, queue, messages)
+        state.schedule.watch(queue, messages)
 
 
 def _search(state: State, queue: Queue, tail: Tail, consumer: Consumer) -> None:

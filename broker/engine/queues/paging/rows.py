@@ -112,7 +112,7 @@ def _set_aside(state: State, queue: Queue, chunk: Chunk, rows: list[int]) -> Non
     first = chunk.ids[rows[0]]
     segment = chunk.segments[rows[0]]
     if chunk.count == len(rows):
-        unwatch(state, chunk)
+        state.schedule.unwatch_chunk(chunk)
     queue.tail.damage(chunk, rows)
     state.report("paging.unreadable", queue=queue.name, messages=len(rows), segment=segment, first=first)
 
@@ -145,7 +145,7 @@ def claim(state: State, queue: Queue, chunk: Chunk, found: list[Row]) -> list[Me
 
 def _leave(state: State, queue: Queue, chunk: Chunk) -> None:
     assert queue.tail is not None, "its chunk leaves"
-    unwatch(state, chunk)
+    state.schedule.unwatch_chunk(chunk)
     queue.tail.take(chunk)
 
 
@@ -165,30 +165,3 @@ def _by_address(messages: list[Message]) -> Iterator[tuple[str, list[Message]]]:
         return
     for name, run in groupby(messages, key=lambda message: message.header.address):
         yield name, list(run)
-
-
-def watch(state: State, queue: Queue, chunk: Chunk, expiration: int) -> None:
-    """Watch a chunk that has a message with this expiration."""
-    if expiration and (not chunk.expires or expiration < chunk.expires):
-        unwatch(state, chunk)
-        chunk.expires = expiration
-        state.paged_expiries.add(expiration, id(chunk), (queue, chunk))
-
-
-def watch_schedule(state: State, queue: Queue, chunk: Chunk, due: int) -> None:
-    """Watch a chunk that has a message scheduled for then."""
-    if due and (not chunk.watched or due < chunk.watched):
-        if chunk.watched:
-            state.paged_schedule.remove(chunk.watched, id(chunk))
-        chunk.watched = due
-        state.paged_schedule.add(due, id(chunk), (queue, chunk))
-
-
-def unwatch(state: State, chunk: Chunk) -> None:
-    """Stop watching the expirations and the schedule of a chunk."""
-    if chunk.watched:
-        state.paged_schedule.remove(chunk.watched, id(chunk))
-        chunk.watched = 0
-    if chunk.expires:
-        state.paged_expiries.remove(chunk.expires, id(chunk))
-        chunk.expires = 0

@@ -14,7 +14,6 @@ from typing import Final
 from broker.engine.model.message import MESSAGE_OVERHEAD_BYTES, Message
 from broker.engine.queues.paging.admit import keep, tail_of
 from broker.engine.queues.paging.fold import Places, Row, Rows
-from broker.engine.queues.paging.rows import watch, watch_schedule
 from broker.engine.queues.paging.tail import Tail
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
@@ -147,7 +146,7 @@ def _schedule(state: State, queue: Queue, tail: Tail, rows: Rows, scheduled: Map
         chunk = tail.schedule(
             row.priority, row.id, row.segment, row.offset, row.size, row.expiration, due=due, retry=retry
         )
-        watch_schedule(state, queue, chunk, due)
+        state.schedule.hold_chunk(queue, chunk, due)
     return rows.chosen(ready)
 
 
@@ -156,4 +155,4 @@ def _append(state: State, queue: Queue, tail: Tail, rows: Rows) -> None:
         return
     for priority, same in rows.by_priority():
         for chunk in tail.extend(priority, same):
-            watch(state, queue, chunk, chunk.next_expiration())
+            state.schedule.watch_chunk(queue, chunk, chunk.next_expiration())

@@ -12,7 +12,7 @@ from typing import Final
 
 from broker.engine.model.message import Message
 from broker.engine.queues import reading
-from broker.engine.queues.paging.rows import Row, claim, noted_in_memory, read, read_notes, unwatch
+from broker.engine.queues.paging.rows import Row, claim, noted_in_memory, read, read_notes
 from broker.engine.queues.paging.tail import Chunk, Tail
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import in_steps, remove
@@ -298,7 +298,7 @@ def clear_rows(
             ids.append(chunk.ids[row])
         queue.states.pop(chunk.ids[row], None)
     if len(rows) == chunk.count:
-        unwatch(state, chunk)
+        state.schedule.unwatch_chunk(chunk)
         queue.tail.take(chunk)
     else:
         queue.tail.drop(chunk, rows)

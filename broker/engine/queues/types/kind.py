@@ -161,7 +161,7 @@ class Kind:
         if size < 0 or excess <= 0:
             return
         oldest = self._queue.backlog.take_head(excess if everything else min(excess, added))
-        arrival.unwatch(state, self._queue, oldest)
+        state.schedule.unwatch(self._queue, oldest)
         self._evict(state, oldest)
 
     def left(self, messages: list[Message]) -> None:

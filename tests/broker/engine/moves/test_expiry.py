@@ -92,7 +92,7 @@ def test_the_ends_of_sessions_wait_for_a_busy_disk() -> None:
         bench.send("a", bytes(SIZE))
 
     for number in range(MANY):
-        state.session_alarms.at(number, bench.broker.now + 10, lambda number=number: ring(number))  # type: ignore[misc]
+        state.schedule.session_alarms.at(number, bench.broker.now + 10, lambda number=number: ring(number))  # type: ignore[misc]
     bench.broker.advance(20)
     assert 0 < len(rung) < 10
     bench.broker.release_disk()

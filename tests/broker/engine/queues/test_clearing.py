@@ -126,7 +126,7 @@ def test_purging_step_by_step() -> None:
     assert steps == [2, 1, 0]
     assert bench.places("a") == {b"failed": "delivering"}
     assert bench.left("a") == {"purged": 3}
-    assert len(bench.engine._state.expiries) == 0
+    assert len(bench.engine._state.schedule.expiries) == 0
 
 
 def test_a_paged_queue_is_purged_step_by_step() -> None:

@@ -50,7 +50,7 @@ def settled(bench: Bench) -> None:
     assert (queue.address.paged_messages, queue.address.paged_bytes) == (0, 0)
     assert (queue.address.landing_messages, queue.address.landing_bytes) == (0, 0)
     assert (queue.address.size_messages, queue.address.size_bytes) == (0, 0)
-    assert len(state.paged_expiries) == len(state.expiries) == 0
+    assert len(state.schedule.paged_expiries) == len(state.schedule.expiries) == 0
     space = state.journal.space
     assert all(space.live(segment) == 0 for segment in space.segments)
     assert isinstance(state.pages, Pages)

@@ -63,7 +63,7 @@ def test_a_purge_removes_them(bench: Bench) -> None:
 
 def test_they_leave_with_their_queue(bench: Bench) -> None:
     bench.delete("q")
-    assert not bench.engine._state.paged_schedule
+    assert not bench.engine._state.schedule.paged_scheduled
     check_accounts(bench.restart().broker)
 
 

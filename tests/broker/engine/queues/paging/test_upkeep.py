@@ -50,7 +50,7 @@ def test_paged_messages_expire_when_their_time_comes(durable: bool) -> None:
     assert sorted(bench.bodies("ExpiryQueue")) == bodies(0, 1, 3, 4, 6, 7, 9)
     bench.broker.advance(100)
     assert bench.queue("q").left[RemovalReason.EXPIRED] == 10
-    assert len(bench.engine._state.paged_expiries) == 0
+    assert len(bench.engine._state.schedule.paged_expiries) == 0
     bench.purge("ExpiryQueue")
     settled(bench)
 
