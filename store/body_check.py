@@ -39,7 +39,7 @@ class Needed:
                 found = decode.decode(buffer, offset)
                 assert isinstance(found, decode.Message | decode.Copied)
                 assert isinstance(found.body, BodyReference)
-                self._held[found.id] = found.body, set(found.facts.queue_ids)
+                self._held[found.id] = found.body, set(found.header.queue_ids)
         elif not self._held:
             return
         elif type == RecordType.REMOVED:

@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeVar
 
 from store import record
 from store.body import BodyReference, decode_reference
-from store.record import COPIED_FIXED, FACTS_FIXED, HEAD, MESSAGE_FIXED, Json, RecordError, RecordType
+from store.record import COPIED_FIXED, HEAD, HEADER_FIXED, MESSAGE_FIXED, Json, RecordError, RecordType
 from store.record_tables import TABLES, unpack_numbers
 
 #: segment, position, timestamp (ms), record type, buffer, offset of the record in it
@@ -25,8 +25,8 @@ UNSTATED: Final = -1
 
 
 @dataclass(slots=True)
-class MessageFacts:
-    """The facts that the messages of a run share.  Times in ms since the epoch, 0: none."""
+class MessageHeader:
+    """The header that the messages of a run share.  Times in ms since the epoch, 0: none."""
 
     timestamp: int
     expiration: int
@@ -43,11 +43,11 @@ class MessageFacts:
 
 @dataclass(slots=True)
 class Message:
-    """A message and the queues that accepted it.  Messages of one run share their `facts` object."""
+    """A message and the queues that accepted it.  Messages of one run share their `header` object."""
 
     id: int
     flags: int
-    facts: MessageFacts
+    header: MessageHeader
     head: bytes
     body: bytes | BodyReference
 
@@ -59,7 +59,7 @@ class Copied:
     id: int
     flags: int
     previous: int
-    facts: MessageFacts
+    header: MessageHeader
     head: bytes
     body: bytes | BodyReference
 
@@ -235,62 +235,62 @@ Record = Message | Copied | Speaking | Dropped | Definition | DuplicateId | Pack
 
 
 class MessageDecoder:
-    """Decodes MESSAGE and COPIED records.  Equal facts in a row, as a run has them, share one object."""
+    """Decodes MESSAGE and COPIED records.  Equal headers in a row, as a run has them, share one object."""
 
-    __slots__ = ("_bytes", "_facts")
+    __slots__ = ("_bytes", "_header")
 
     def __init__(self) -> None:
         self._bytes = b""
-        self._facts: MessageFacts | None = None
+        self._header: MessageHeader | None = None
 
     def decode(self, buffer: bytes, offset: int) -> Message:
         """The message at `offset`.  Raises RecordError."""
         length, _, version, flags, id, head_bytes, body_bytes = MESSAGE_FIXED.unpack_from(buffer, offset)
         body_at = offset + length - body_bytes
         head_at = body_at - head_bytes
-        facts = self._shared(buffer[offset + MESSAGE_FIXED.size : head_at])
+        header = self._shared(buffer[offset + MESSAGE_FIXED.size : head_at])
         body = buffer[body_at : offset + length]
-        return Message(id, flags, facts, buffer[head_at:body_at], body if version == 1 else decode_reference(body))
+        return Message(id, flags, header, buffer[head_at:body_at], body if version == 1 else decode_reference(body))
 
     def decode_copied(self, buffer: bytes, offset: int) -> Copied:
         """The COPIED record at `offset`.  Raises RecordError."""
         length, _, version, flags, id, head_bytes, body_bytes, before = COPIED_FIXED.unpack_from(buffer, offset)
         body_at = offset + length - body_bytes
         head_at = body_at - head_bytes
-        facts = self._shared(buffer[offset + COPIED_FIXED.size : head_at])
+        header = self._shared(buffer[offset + COPIED_FIXED.size : head_at])
         body = buffer[body_at : offset + length]
         stored = body if version == 1 else decode_reference(body)
-        return Copied(id, flags, before, facts, buffer[head_at:body_at], stored)
+        return Copied(id, flags, before, header, buffer[head_at:body_at], stored)
 
-    def _shared(self, facts: bytes) -> MessageFacts:
-        if facts != self._bytes or self._facts is None:
-            self._facts = decode_facts(facts)
-            self._bytes = facts
-        return self._facts
+    def _shared(self, header: bytes) -> MessageHeader:
+        if header != self._bytes or self._header is None:
+            self._header = decode_message_header(header)
+            self._bytes = header
+        return self._header
 
 
-def decode_facts(facts: bytes) -> MessageFacts:
-    """The inverse of `message_facts`.  Raises RecordError."""
-    if len(facts) < FACTS_FIXED.size:
-        raise RecordError(f"MESSAGE record with {len(facts)} bytes of facts")
-    (when, expiration, due, priority, format, source, *sizes, n, annotation_bytes) = FACTS_FIXED.unpack_from(facts)
-    ids_end = FACTS_FIXED.size + 8 * n
+def decode_message_header(header: bytes) -> MessageHeader:
+    """The inverse of `message_header`.  Raises RecordError."""
+    if len(header) < HEADER_FIXED.size:
+        raise RecordError(f"MESSAGE record with {len(header)} bytes of header")
+    (when, expiration, due, priority, format, source, *sizes, n, annotation_bytes) = HEADER_FIXED.unpack_from(header)
+    ids_end = HEADER_FIXED.size + 8 * n
     strings_end = ids_end + sum(sizes)
-    if len(facts) != strings_end + annotation_bytes:
-        raise RecordError(f"MESSAGE record of {len(facts)} bytes holds {strings_end + annotation_bytes}")
+    if len(header) != strings_end + annotation_bytes:
+        raise RecordError(f"MESSAGE record of {len(header)} bytes holds {strings_end + annotation_bytes}")
     user_at, origin_at = ids_end + sizes[0], strings_end - sizes[2]
-    return MessageFacts(
+    return MessageHeader(
         timestamp=when,
         expiration=expiration,
         expiry_source=source,
         scheduled=due,
         priority=priority,
         format=format,
-        queue_ids=unpack_numbers("Q", facts, FACTS_FIXED.size, n),
-        address=str(facts[ids_end:user_at], "utf-8"),
-        user=str(facts[user_at:origin_at], "utf-8"),
-        origin=str(facts[origin_at:strings_end], "utf-8"),
-        annotations=facts[strings_end:],
+        queue_ids=unpack_numbers("Q", header, HEADER_FIXED.size, n),
+        address=str(header[ids_end:user_at], "utf-8"),
+        user=str(header[user_at:origin_at], "utf-8"),
+        origin=str(header[origin_at:strings_end], "utf-8"),
+        annotations=header[strings_end:],
     )
 
 
@@ -303,8 +303,8 @@ def find_annotations(buffer: bytes, offset: int) -> tuple[int, int, int, int]:
     if type not in (RecordType.MESSAGE, RecordType.COPIED):
         raise RecordError(f"a record of type {type} where a message should be")
     fixed = MESSAGE_FIXED.size if type == RecordType.MESSAGE else COPIED_FIXED.size
-    when, _, _, _, _, _, *sizes, n, nbytes = FACTS_FIXED.unpack_from(buffer, offset + fixed)
-    start = fixed + FACTS_FIXED.size + 8 * n + sum(sizes)
+    when, _, _, _, _, _, *sizes, n, nbytes = HEADER_FIXED.unpack_from(buffer, offset + fixed)
+    start = fixed + HEADER_FIXED.size + 8 * n + sum(sizes)
     if start + nbytes + head_bytes + body_bytes != length:
         raise RecordError(f"MESSAGE record of {length} bytes holds {start + nbytes + head_bytes + body_bytes}")
     return id, when, start, start + nbytes

@@ -300,11 +300,11 @@ def _readable(path: str, raw: RawRecord, bodies: bool) -> Line:
 
 
 def _plain(record: object, bodies: bool) -> Json:
-    """A decoded record's fields as plain values; a message's facts are its own fields."""
+    """A decoded record's fields as plain values; a message's header is part of them."""
     plain: Json = {}
     for each in fields(record):  # type: ignore[arg-type]  # every record is a dataclass
         value = getattr(record, each.name)
-        if isinstance(value, decode.MessageFacts):
+        if isinstance(value, decode.MessageHeader):
             plain.update(_plain(value, bodies))
         elif isinstance(value, BodyReference):
             plain |= {f"{each.name}_bytes": value.nbytes, f"{each.name}_file": value.id, f"{each.name}_crc": value.crc}

@@ -401,28 +401,28 @@ class Journal:
         self._count += len(records)
         self._nbytes += nbytes if nbytes >= 0 else sum(map(len, records))
 
-    def add_messages(self, facts: bytes, flags: int, messages: Sequence[StoredMessage]) -> None:
-        """Add a run of messages to the open entry: `facts` from message_facts, `flags` record.ANYCAST ..."""
-        self.add_mixed([MessageLead(facts, flags)] * len(messages), messages)
+    def add_messages(self, header: bytes, flags: int, messages: Sequence[StoredMessage]) -> None:
+        """Add a run of messages to the open entry: `header` from message_header, `flags` record.ANYCAST ..."""
+        self.add_mixed([MessageLead(header, flags)] * len(messages), messages)
 
     def add_mixed(self, leads: list[MessageLead], messages: Sequence[StoredMessage]) -> None:
-        """Add messages without common facts to the open entry, each with its lead."""
+        """Add messages without a common header to the open entry, each with its lead."""
         if not self._parts:
             self._open_entry()
         self._stored(record.encode_mixed(self._parts, leads, messages), len(messages), 0)
 
-    def add_copies(self, facts: bytes, flags: int, messages: Sequence[StoredMessage], previous: int) -> None:
+    def add_copies(self, header: bytes, flags: int, messages: Sequence[StoredMessage], previous: int) -> None:
         """Add messages of segment `previous` again: they now belong to this one, which stays as long as that."""
         if not self._parts:
             self._open_entry()
-        self._stored(record.encode_copies(self._parts, facts, flags, messages, previous), len(messages), previous)
+        self._stored(record.encode_copies(self._parts, header, flags, messages, previous), len(messages), previous)
 
-    def add_large(self, facts: bytes, flags: int, id: int, head: bytes, body: LargeBody, previous: int = 0) -> None:
+    def add_large(self, header: bytes, flags: int, id: int, head: bytes, body: LargeBody, previous: int = 0) -> None:
         """Add a message whose body is in a durable file; with `previous`, a copy as in `add_copies`."""
         if not self._parts:
             self._open_entry()
         self.bodies.recorded(body.reference.id)
-        self._stored(record.encode_large(self._parts, facts, flags, id, head, body.reference, previous), 1, previous)
+        self._stored(record.encode_large(self._parts, header, flags, id, head, body.reference, previous), 1, previous)
 
     def _stored(self, nbytes: int, count: int, previous: int) -> None:
         """Count added messages, in place of those of segment `previous`, if they are copies."""

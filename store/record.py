@@ -1,4 +1,4 @@
-"""Records: the journal's facts, one each, encoded as bytes.
+"""Records: what the journal holds, one fact each, encoded as bytes.
 
 Everything is little-endian.  All records begin with the same eight bytes:
 
@@ -23,8 +23,8 @@ from typing import Final
 
 from store.body import BodyReference, LargeBody
 from store.record_tables import COPIED_FIXED as COPIED_FIXED
-from store.record_tables import FACTS_FIXED as FACTS_FIXED
 from store.record_tables import HEAD as HEAD
+from store.record_tables import HEADER_FIXED as HEADER_FIXED
 from store.record_tables import MESSAGE_FIXED as MESSAGE_FIXED
 from store.record_tables import STRING_BYTES_MAX as STRING_BYTES_MAX
 from store.record_tables import TABLES, encode_string, pack_numbers
@@ -81,23 +81,23 @@ class StoredMessage:
 
 
 class MessageLead:
-    """The part that the MESSAGE records of a run share: `facts` from message_facts, and flags.
+    """The part that the MESSAGE records of a run share: `header` from message_header, and flags.
 
     `nbytes` is the length of a record without head and body.
     """
 
-    __slots__ = ("facts", "kind", "nbytes")
+    __slots__ = ("header", "kind", "nbytes")
 
-    def __init__(self, facts: bytes, flags: int) -> None:
-        self.facts = facts
+    def __init__(self, header: bytes, flags: int) -> None:
+        self.header = header
         self.kind = _KIND.pack(RecordType.MESSAGE, VERSION, flags)
-        self.nbytes = MESSAGE_FIXED.size + len(facts)
+        self.nbytes = MESSAGE_FIXED.size + len(header)
 
 
 # -- messages ----------------------------------------------------------------------------------------------------------
 
 
-def message_facts(
+def message_header(
     *,
     timestamp: int,
     expiration: int = 0,
@@ -111,9 +111,9 @@ def message_facts(
     origin: str = "",
     annotations: bytes = b"",
 ) -> bytes:
-    """The facts of a MESSAGE record, which a run shares.  Raises RecordError if a string exceeds 65,535 bytes."""
+    """The header of a MESSAGE record, which a run shares.  Raises RecordError if a string exceeds 65,535 bytes."""
     where, who, source = encode_string("address", address), encode_string("user", user), encode_string("origin", origin)
-    fixed = FACTS_FIXED.pack(
+    fixed = HEADER_FIXED.pack(
         timestamp,
         expiration,
         scheduled,
@@ -129,9 +129,9 @@ def message_facts(
     return b"".join((fixed, pack_numbers("Q", queue_ids), where, who, source, annotations))
 
 
-def encode_messages(out: list[bytes], facts: bytes, flags: int, messages: Sequence[StoredMessage]) -> int:
+def encode_messages(out: list[bytes], header: bytes, flags: int, messages: Sequence[StoredMessage]) -> int:
     """Append the MESSAGE records of a run to `out`, in parts; returns their bytes."""
-    return encode_mixed(out, [MessageLead(facts, flags)] * len(messages), messages)
+    return encode_mixed(out, [MessageLead(header, flags)] * len(messages), messages)
 
 
 def encode_mixed(out: list[bytes], leads: list[MessageLead], messages: Sequence[StoredMessage]) -> int:
@@ -156,21 +156,21 @@ def encode_mixed(out: list[bytes], leads: list[MessageLead], messages: Sequence[
         of_body = numbers[body_bytes] if body_bytes < ready else body_bytes.to_bytes(4, "little")
         low = octets[id & 0xFF]
         if length < ready:
-            out.append(b"%b%b%b%b%b%b%b" % (numbers[length], lead.kind, low, high, of_head, of_body, lead.facts))
-        else:  # the facts of a run name all of its queues: they are not copied for each of its messages
+            out.append(b"%b%b%b%b%b%b%b" % (numbers[length], lead.kind, low, high, of_head, of_body, lead.header))
+        else:  # the header of a run names all of its queues: it is not copied for each of its messages
             out.append(b"%b%b%b%b%b%b" % (length.to_bytes(4, "little"), lead.kind, low, high, of_head, of_body))
-            out.append(lead.facts)
+            out.append(lead.header)
         out.append(head)
         out.append(body)
     return total
 
 
-def encode_copies(out: list[bytes], facts: bytes, flags: int, messages: Sequence[StoredMessage], previous: int) -> int:
+def encode_copies(out: list[bytes], header: bytes, flags: int, messages: Sequence[StoredMessage], previous: int) -> int:
     """Append COPIED records: messages that were in segment `previous`, with the queues on which they still are.
 
     Returns their bytes.
     """
-    fixed = COPIED_FIXED.size + len(facts)
+    fixed = COPIED_FIXED.size + len(header)
     total = 0
     for message in messages:
         head, body = message.head, message.body
@@ -178,21 +178,21 @@ def encode_copies(out: list[bytes], facts: bytes, flags: int, messages: Sequence
         length = fixed + len(head) + len(body)
         total += length
         start = COPIED_FIXED.pack(length, RecordType.COPIED, VERSION, flags, message.id, len(head), len(body), previous)
-        out += (start, facts, head, body)
+        out += (start, header, head, body)
     return total
 
 
 def encode_large(
-    out: list[bytes], facts: bytes, flags: int, id: int, head: bytes, body: BodyReference, previous: int
+    out: list[bytes], header: bytes, flags: int, id: int, head: bytes, body: BodyReference, previous: int
 ) -> int:
     """Append a MESSAGE record whose body is in a file, or, with `previous`, a COPIED one; returns its bytes."""
     reference = body.encode()
     fixed = COPIED_FIXED if previous else MESSAGE_FIXED
-    length = fixed.size + len(facts) + len(head) + len(reference)
+    length = fixed.size + len(header) + len(head) + len(reference)
     type = RecordType.COPIED if previous else RecordType.MESSAGE
     more = (previous,) if previous else ()
     start = fixed.pack(length, type, LARGE_VERSION, flags, id, len(head), len(reference), *more)
-    out += (start, facts, head, reference)
+    out += (start, header, head, reference)
     return length
 
 

@@ -243,7 +243,7 @@ _PACKET_IDS: Final = _numbers("packet_ids", "H")
 
 _MESSAGE: Final = "id:Q head_bytes:I body_bytes:I "
 _COPIED: Final = f"{_MESSAGE} previous:I 4x "
-_FACTS: Final = (
+_HEADER: Final = (
     "timestamp:q expiration:q scheduled:q priority:B format:B source:B x"
     " address_bytes:H user_bytes:H origin_bytes:H 2x n:I annotations_bytes:I"
 )
@@ -260,11 +260,11 @@ _PACKETS: Final = "session_id:Q n:I sent:B 3x"
 HEAD: Final = struct_of("")
 MESSAGE_FIXED: Final = struct_of(_MESSAGE)
 COPIED_FIXED: Final = struct_of(_COPIED)
-FACTS_FIXED: Final = struct_of(_FACTS, head=False)
+HEADER_FIXED: Final = struct_of(_HEADER, head=False)
 
 _ALL: Final = (
-    Table(RecordType.MESSAGE, _MESSAGE + _FACTS, *_OF_MESSAGE),
-    Table(RecordType.COPIED, _COPIED + _FACTS, *_OF_MESSAGE),
+    Table(RecordType.MESSAGE, _MESSAGE + _HEADER, *_OF_MESSAGE),
+    Table(RecordType.COPIED, _COPIED + _HEADER, *_OF_MESSAGE),
     NumbersTable(RecordType.REMOVED, "queue_id:Q reason:B 3x n:I", _IDS),
     NumbersTable(RecordType.COUNTS, "queue_id:Q count:I n:I", _IDS, flagged=True),
     NumbersTable(RecordType.DELIVERING, "queue_id:Q consumer_id:Q n:I 4x", _IDS),

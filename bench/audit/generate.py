@@ -119,7 +119,7 @@ class _Broker:
         """Messages of these heads and bodies on queues; returns the id of the first."""
         first = self.out.ids(len(parts))
         messages = [_Sent(first + i, head, body, run) for i, (head, body) in enumerate(parts)]
-        facts = record.message_facts(
+        header = record.message_header(
             timestamp=run.sent,
             expiration=run.expiration,
             expiry_source=run.source,
@@ -133,7 +133,7 @@ class _Broker:
             annotations=record.encode_json(run.annotations) if run.annotations else b"",
         )
         stored = [StoredMessage(message.id, message.head, message.body) for message in messages]
-        self.out.add_messages([queue.id for queue in queues], facts, stored)
+        self.out.add_messages([queue.id for queue in queues], header, stored)
         for queue in queues:
             queue.held += messages
             queue.book.entered += len(messages)

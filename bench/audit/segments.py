@@ -155,11 +155,11 @@ class Segments:
         """A DROPPED record."""
         self._add(data, RecordType.DROPPED)
 
-    def add_messages(self, queues: Sequence[int], facts: bytes, messages: Sequence[StoredMessage]) -> None:
+    def add_messages(self, queues: Sequence[int], header: bytes, messages: Sequence[StoredMessage]) -> None:
         """A run of messages."""
         for queue in queues:
             self.ensure_defined(queue)
-        self._nbytes += record.encode_messages(self._parts, facts, 0, messages)
+        self._nbytes += record.encode_messages(self._parts, header, 0, messages)
         self._count += len(messages)
         self.books.messages += len(messages)
         self.books.types[RecordType.MESSAGE.name] += len(messages)

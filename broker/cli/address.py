@@ -9,7 +9,7 @@ import click
 from broker.cli.completion import address_names
 from broker.cli.control import say_paused
 from broker.cli.failure import PARTIAL, USAGE, Failure, confirm
-from broker.cli.output import OutputFormat, print_answer, print_facts, print_json, print_list, print_table, size_shown
+from broker.cli.output import OutputFormat, print_answer, print_fields, print_json, print_list, print_table, size_shown
 from broker.cli.remote import call_options, connect, path_of
 from store.counted import counted
 
@@ -62,7 +62,7 @@ def show(name: str, output: OutputFormat, **where: Any) -> None:
     else:
         del header["remote queue"]
     header |= {f"setting {name}": value for name, value in answer["settings"].items()}
-    print_facts(header)
+    print_fields(header)
 
 
 @address.command("settings")

@@ -17,7 +17,7 @@ from broker.cli.offline import compact, export_, import_
 from broker.cli.output import (
     OutputFormat,
     output_option,
-    print_facts,
+    print_fields,
     print_json,
     print_table,
     shown,
@@ -146,7 +146,7 @@ def stat(directory: Path, output: OutputFormat) -> None:
     if output == "json":
         print_json(_fields(found))
         return
-    print_facts(
+    print_fields(
         {
             "segments": f"{found.segments}, {size_shown(found.bytes)}, of which used {size_shown(found.used)}",
             "kept": f"{found.kept_segments}, {size_shown(found.kept_bytes)}",

@@ -12,7 +12,7 @@ from broker.cli.output import (
     OutputFormat,
     duration_shown,
     print_answer,
-    print_facts,
+    print_fields,
     print_json,
     print_list,
     print_table,
@@ -62,7 +62,7 @@ def show(name: str, output: OutputFormat, **where: Any) -> None:
     if output == "json":
         print_json(answer)
         return
-    facts = {
+    fields = {
         "link": answer["name"],
         "state": answer["state"],
         "since": time_shown(answer["since"]),
@@ -76,7 +76,7 @@ def show(name: str, output: OutputFormat, **where: Any) -> None:
         "error": answer["error"],
         "last error at": time_shown(answer["error_at"]),
     }
-    print_facts({name: value for name, value in facts.items() if value != ""})
+    print_fields({name: value for name, value in fields.items() if value != ""})
     if answer["routes"]:
         click.echo()
         columns = ["route", "kind", "state", "here", "there", *_NUMBERS, "error"]

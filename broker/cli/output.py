@@ -102,7 +102,7 @@ def _print_folded(columns: Sequence[str], rows: Sequence[Sequence[str]], right: 
     _screen().print(table)
 
 
-def print_facts(header: Mapping[str, object]) -> None:
+def print_fields(header: Mapping[str, object]) -> None:
     """Names and values, one a line."""
     width = max(map(len, header)) + 2
     for name, value in header.items():

@@ -13,7 +13,7 @@ from broker.cli.failure import CHECK_FAILED, Failure
 from broker.cli.output import (
     OutputFormat,
     duration_shown,
-    print_facts,
+    print_fields,
     print_json,
     print_list,
     print_table,
@@ -54,7 +54,7 @@ def status(output: OutputFormat, alive: bool, **where: Any) -> None:
     if output == "json":
         print_json(answer)
     else:
-        print_facts(_status_facts(answer) if "journal" in answer else _standby_facts(answer))
+        print_fields(_status_fields(answer) if "journal" in answer else _standby_fields(answer))
     if not answer["ready"]:
         raise Failure(CHECK_FAILED, "the broker is not ready: " + "; ".join(answer["reasons"]))
 
@@ -67,7 +67,7 @@ def failover(**where: Any) -> None:
     click.echo("the journal is being handed over; `bartleby status` on the other broker shows when it has it")
 
 
-def _standby_facts(answer: dict[str, Any]) -> dict[str, object]:
+def _standby_fields(answer: dict[str, Any]) -> dict[str, object]:
     replication = answer["replication"]
     behind = "no entry"
     if replication["lag_entries"]:
@@ -84,22 +84,22 @@ def _header(answer: dict[str, Any]) -> dict[str, object]:
         "running since": f"{time_shown(answer['started'])} ({duration_shown(answer['uptime'])})",
     }
     if answer["replication"] is not None:
-        header |= _pair_facts(answer["replication"])
+        header |= _pair_fields(answer["replication"])
     return header
 
 
-def _pair_facts(replication: dict[str, Any]) -> dict[str, object]:
+def _pair_fields(replication: dict[str, Any]) -> dict[str, object]:
     """The part of a broker of a pair: what of this can be said."""
     role = replication["role"]
     if replication["starting"]:
         role += f" (starting: {replication['starting']})"
-    facts: dict[str, object] = {"role": f"{role}, epoch {replication['epoch']}"}
-    facts |= {"confirmed by": replication["confirmed_by"]} if replication["confirmed_by"] else {}
-    facts |= {"trouble": replication["trouble"]} if replication["trouble"] else {}
-    return facts
+    fields: dict[str, object] = {"role": f"{role}, epoch {replication['epoch']}"}
+    fields |= {"confirmed by": replication["confirmed_by"]} if replication["confirmed_by"] else {}
+    fields |= {"trouble": replication["trouble"]} if replication["trouble"] else {}
+    return fields
 
 
-def _status_facts(answer: dict[str, Any]) -> dict[str, object]:
+def _status_fields(answer: dict[str, Any]) -> dict[str, object]:
     journal = answer["journal"]
     limit = answer["memory_bytes_max"]
     memory = size_shown(answer["memory_bytes"]) + (f" of {size_shown(limit)}" if limit >= 0 else "")
@@ -116,22 +116,22 @@ def _status_facts(answer: dict[str, Any]) -> dict[str, object]:
         "consumers": answer["consumers"],
         "messages": answer["messages"],
         "memory": memory,
-        **_transactions_facts(answer),
+        **_transactions_fields(answer),
         "journal": f"{counted(journal['segments'], 'segment')}, {size_shown(journal['pending_bytes'])} not yet durable",
-        **_settings_facts(answer),
+        **_settings_fields(answer),
         "disk": f"{size_shown(journal['disk_free_bytes'])} free" + _disk_state(journal),
     }
     return header
 
 
-def _transactions_facts(answer: dict[str, Any]) -> dict[str, object]:
+def _transactions_fields(answer: dict[str, Any]) -> dict[str, object]:
     """What open transactions hold; a broker of an older version shows nothing."""
     if not answer.get("transactions"):
         return {}
     return {"transactions": f"{answer['transactions']} open, {size_shown(answer['transactions_bytes'])} of the memory"}
 
 
-def _settings_facts(answer: dict[str, Any]) -> dict[str, object]:
+def _settings_fields(answer: dict[str, Any]) -> dict[str, object]:
     """The matches of settings whose messages are removed when they die; a broker of an older version shows none."""
     matches = answer.get("without_dead_letter_address")
     if not matches:
@@ -181,7 +181,7 @@ def show(name: str, output: OutputFormat, **where: Any) -> None:
     header = {name.replace("_", " "): value for name, value in answer.items() if not isinstance(value, dict | list)}
     for group in ("attributes", "counters", "settings"):
         header |= {f"{group[:-1]} {name.replace('_', ' ')}": value for name, value in answer[group].items()}
-    print_facts(header)
+    print_fields(header)
     if answer["consumer_list"]:
         columns = ["id", "client_id", "user", "remote", "ack_mode", "unacknowledged", "selector"]
         click.echo()

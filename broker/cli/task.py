@@ -14,7 +14,7 @@ from broker.cli.output import (
     OutputFormat,
     duration_shown,
     print_answer,
-    print_facts,
+    print_fields,
     print_json,
     print_list,
     progress_bar,
@@ -258,7 +258,7 @@ def _by(answer: dict[str, Any]) -> str:
 
 
 def _print_task(answer: dict[str, Any]) -> None:
-    facts: dict[str, object] = {
+    fields: dict[str, object] = {
         "task": answer["id"],
         "kind": _kind(answer),
         "queue": answer["queue"],
@@ -277,9 +277,9 @@ def _print_task(answer: dict[str, Any]) -> None:
         "done": _said(answer),
         "examined": f"{answer['looked_at']}" + (f" of {answer['total']}" if answer["total"] else ""),
     }
-    facts |= {f"to {target}": count for target, count in answer["targets"].items()}
-    facts |= {f"stay ({why})": count for why, count in answer["refused"].items()}
-    print_facts({name: value for name, value in facts.items() if value != ""})
+    fields |= {f"to {target}": count for target, count in answer["targets"].items()}
+    fields |= {f"stay ({why})": count for why, count in answer["refused"].items()}
+    print_fields({name: value for name, value in fields.items() if value != ""})
 
 
 def value_of(text: str) -> tuple[str, str]:

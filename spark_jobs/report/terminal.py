@@ -62,24 +62,24 @@ def print_head(result: Result, console: Console) -> None:
     for problem in result.problems:
         console.print(Text(f"  - {text.clean(problem)}", "" if said.tone is text.Tone.GOOD else _STYLES[said.tone]))
     console.print()
-    facts = text.covered(result.coverage)
+    fields = text.covered(result.coverage)
     if result.options:
-        facts["options"] = ", ".join(
+        fields["options"] = ", ".join(
             f"{text.clean(name)} {text.clean(value)}" for name, value in result.options.items()
         )
-    _print_facts(facts, console)
+    _print_fields(fields, console)
     _print_damage(result.coverage, console)
     if result.summary:
         console.print()
-        _print_facts(_figures(result.summary), console)
+        _print_fields(_figures(result.summary), console)
 
 
 def _figures(summary: Mapping[str, Figure]) -> dict[str, str]:
     """The figures; if there are many, those that are 0 share one line."""
     zero = [text.heading(name) for name, value in summary.items() if value == 0]
     shown = summary if len(summary) <= FIGURES_MAX else {name: value for name, value in summary.items() if value != 0}
-    facts = {text.heading(name): text.figure(name, value) for name, value in shown.items()}
-    return facts if shown is summary or not zero else facts | {"0": ", ".join(zero)}
+    fields = {text.heading(name): text.figure(name, value) for name, value in shown.items()}
+    return fields if shown is summary or not zero else fields | {"0": ", ".join(zero)}
 
 
 def _print_damage(coverage: Coverage, console: Console) -> None:
@@ -90,11 +90,11 @@ def _print_damage(coverage: Coverage, console: Console) -> None:
         console.print(Text(f"  - and {len(coverage.damage) - len(shown):,} more; --format json lists all of them"))
 
 
-def _print_facts(facts: Mapping[str, str], console: Console) -> None:
+def _print_fields(fields: Mapping[str, str], console: Console) -> None:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
-    for name, value in facts.items():
+    for name, value in fields.items():
         grid.add_row(Text(name, "dim"), Text(value))
     console.print(grid)
 

@@ -216,7 +216,7 @@ def described(place: Damage) -> str:
 
 def covered(coverage: Coverage) -> dict[str, str]:
     """What was read, as names and values."""
-    facts = {
+    fields = {
         "journal": ", ".join(map(clean, coverage.paths)),
         "broker": clean(coverage.broker_id),
         "read": f"{counted(coverage.segments, 'segment')}, {size(coverage.bytes)}",
@@ -225,12 +225,12 @@ def covered(coverage: Coverage) -> dict[str, str]:
         "damage": lost(coverage.damage),
     }
     if coverage.trimmed_records:
-        facts["removed earlier"] = (
+        fields["removed earlier"] = (
             f"{counted(coverage.trimmed_records, 'record')} in segments removed by the broker (normal)"
         )
     if coverage.torn_bytes:
-        facts["unfinished end"] = f"{size(coverage.torn_bytes)} of the newest segment (normal)"
-    return {name: value for name, value in facts.items() if value}
+        fields["unfinished end"] = f"{size(coverage.torn_bytes)} of the newest segment (normal)"
+    return {name: value for name, value in fields.items() if value}
 
 
 def _record(coverage: Coverage, position: int, time: int) -> str:

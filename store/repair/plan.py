@@ -213,7 +213,7 @@ class _Kept:
             message = decode.decode(buffer, offset)
             assert isinstance(message, decode.Message | decode.Copied)
             self.next_id = max(self.next_id, message.id + 1)
-            for queue in message.facts.queue_ids:
+            for queue in message.header.queue_ids:
                 self._held.setdefault(queue, set()).add(message.id)
         elif type == RecordType.REMOVED:
             removed = decode.decode_removed(buffer, offset)

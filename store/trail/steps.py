@@ -162,17 +162,17 @@ def steps_of(raw: decode.RawRecord, wanted: set[int]) -> Iterator[FoundStep]:
     found = decode.decode(data, offset)
     if isinstance(found, decode.Message | decode.Copied):
         if found.id in wanted:
-            yield FoundStep(_stored(found, at), found.facts.queue_ids)
+            yield FoundStep(_stored(found, at), found.header.queue_ids)
         return
     assert isinstance(found, decode.Speaking), "the other types are about no message"
-    facts = _members_of(found)
+    fields = _members_of(found)
     queue_ids = (found.queue_id,) if found.queue_id else ()
     session_id = found.session_id if isinstance(found, decode.Inflight) else 0
     for index, id in enumerate(_messages_of(found)):
         if id in wanted:
             if isinstance(found, decode.Inflight):
-                facts["packet_id"] = found.packet_ids[index]
-            yield FoundStep(TrailStep(message=id, **at, **facts), queue_ids, session_id)
+                fields["packet_id"] = found.packet_ids[index]
+            yield FoundStep(TrailStep(message=id, **at, **fields), queue_ids, session_id)
 
 
 def _messages_of(found: decode.Speaking) -> Sequence[int]:
@@ -192,20 +192,20 @@ def links_of(type: int, data: bytes, offset: int) -> tuple[int, ...]:
 
 
 def _stored(found: decode.Message | decode.Copied, at: dict[str, Any]) -> TrailStep:
-    facts, body = found.facts, found.body
+    header, body = found.header, found.body
     return TrailStep(
         kind=StepKind.STORED if isinstance(found, decode.Message) else StepKind.COPIED,
         message=found.id,
         **at,
-        protocol=FORMATS.get(facts.format, ""),
-        address=facts.address,
+        protocol=FORMATS.get(header.format, ""),
+        address=header.address,
         size=len(found.head) + (len(body) if isinstance(body, bytes) else body.nbytes),
-        user=facts.user,
-        client=facts.origin,
-        sent=facts.timestamp,
-        expiration=facts.expiration,
-        scheduled=facts.scheduled,
-        old_id=origin_in(facts.annotations, 0, len(facts.annotations)),
+        user=header.user,
+        client=header.origin,
+        sent=header.timestamp,
+        expiration=header.expiration,
+        scheduled=header.scheduled,
+        old_id=origin_in(header.annotations, 0, len(header.annotations)),
     )
 
 

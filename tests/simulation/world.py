@@ -100,11 +100,11 @@ def recounted(records: Iterable[tuple[int, decode.Record]]) -> dict[int, Account
     queues: dict[int, Account] = defaultdict(Account)
     for type, record in records:
         if isinstance(record, decode.Message):
-            for queue_id in record.facts.queue_ids:
+            for queue_id in record.header.queue_ids:
                 assert record.id not in queues[queue_id].entered, f"message {record.id} was stored twice"
                 queues[queue_id].entered.add(record.id)
         elif isinstance(record, decode.Copied):
-            for queue_id in record.facts.queue_ids:
+            for queue_id in record.header.queue_ids:
                 assert record.id in queues[queue_id].present, f"message {record.id} was copied where it was not"
         elif isinstance(record, decode.Removed):
             account = queues[record.queue_id]

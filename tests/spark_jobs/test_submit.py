@@ -79,7 +79,7 @@ def test_the_audits_by_spark_submit(cluster: Cluster, archive: Path, journal: Pa
     messages = [
         decode.decode_message(record[4], record[5]) for record in raw(journal) if record[3] == RecordType.MESSAGE
     ]
-    assert result["summary"]["enqueued"] == sum(len(message.facts.queue_ids) for message in messages)
+    assert result["summary"]["enqueued"] == sum(len(message.header.queue_ids) for message in messages)
     assert len(list(cluster.work.glob(f"*/*/{archive.name}"))) == 2, "both executors were sent the code"
     assert list((cluster.directory / "here").iterdir()) == []
 

@@ -87,7 +87,7 @@ class Desk:
     def send(self, size: int, n: int = 1, *, gone: bool = False) -> None:
         first = self.journal.allocate_ids(n)
         run = [Body(first + i, b"", b"x" * size) for i in range(n)]
-        self.journal.add_messages(record.message_facts(timestamp=1), 0, run)
+        self.journal.add_messages(record.message_header(timestamp=1), 0, run)
         if gone:
             self.journal.refer(self.journal.segment, released=n)
 

@@ -9,15 +9,15 @@ from tests.store.workload import Body, death
 
 def _message() -> bytes:
     parts: list[bytes] = []
-    facts = record.message_facts(timestamp=1, queue_ids=[2, 3], address="addr", user="u")
-    record.encode_messages(parts, facts, 1, [Body(9, b"head", b"body")])
+    header = record.message_header(timestamp=1, queue_ids=[2, 3], address="addr", user="u")
+    record.encode_messages(parts, header, 1, [Body(9, b"head", b"body")])
     return b"".join(parts)
 
 
 def _copied() -> bytes:
     parts: list[bytes] = []
-    facts = record.message_facts(timestamp=1, queue_ids=[2], address="addr")
-    record.encode_copies(parts, facts, 1, [Body(9, b"head", b"body")], 7)
+    header = record.message_header(timestamp=1, queue_ids=[2], address="addr")
+    record.encode_copies(parts, header, 1, [Body(9, b"head", b"body")], 7)
     return b"".join(parts)
 
 

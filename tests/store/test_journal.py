@@ -497,7 +497,7 @@ def test_copies_count_as_what_they_take() -> None:
     (id,) = [desk.journal.allocate_ids(1) - 1]
     desk.commit()
     before = desk.journal.pending_bytes
-    desk.journal.add_copies(record.message_facts(timestamp=1), 0, [Body(id, b"", b"x" * 500)], 1)
+    desk.journal.add_copies(record.message_header(timestamp=1), 0, [Body(id, b"", b"x" * 500)], 1)
     assert desk.journal.pending_bytes - before > 500
     desk.commit()
     assert desk.failures == []
@@ -563,7 +563,7 @@ def test_the_thread_on_a_real_disk(tmp_path: Path) -> None:
         journal.reserve(1000)
         first = journal.allocate_ids(3)
         run = [Body(first + i, b"", b"%d" % n * 100) for i in range(3)]
-        journal.add_messages(record.message_facts(timestamp=n), 0, run)
+        journal.add_messages(record.message_header(timestamp=n), 0, run)
         ticket = journal.commit()
     journal.close()
     assert announced[-1] == ticket + 1
@@ -589,7 +589,7 @@ def test_recovery_is_fast(tmp_path: Path) -> None:
     run = [Body(i, b"", bytes(100)) for i in range(1000)]
     for _ in range(50):
         journal.reserve(200_000)
-        journal.add_messages(record.message_facts(timestamp=1, queue_ids=[1], address="a"), 0, run)
+        journal.add_messages(record.message_header(timestamp=1, queue_ids=[1], address="a"), 0, run)
     journal.close()
     log.open()
     started = time.process_time()

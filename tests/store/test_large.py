@@ -43,7 +43,7 @@ class Desk(desks.Desk):
                 self.bodies[found.id] = self.journal.bodies.stored(found.body)
             self.segments[found.id] = segment
             self.journal.space.hold(segment, 1)
-            self.queues[found.id] = set(found.facts.queue_ids)
+            self.queues[found.id] = set(found.header.queue_ids)
         elif isinstance(found, Removed):
             for id in found.ids:
                 if id in self.queues:
@@ -65,18 +65,18 @@ class Desk(desks.Desk):
         self.writer.step()
         body = journal.bodies.finished(upload)
         id = journal.allocate_ids(1)
-        journal.add_large(self._facts(), record.ANYCAST, id, b"head", body)
+        journal.add_large(self._header(), record.ANYCAST, id, b"head", body)
         self.bodies[id], self.segments[id] = body, journal.segment
         self.commit()
         return id
 
-    def _facts(self) -> bytes:
-        return record.message_facts(timestamp=self.now, queue_ids=QUEUES, address="a", user="u")
+    def _header(self) -> bytes:
+        return record.message_header(timestamp=self.now, queue_ids=QUEUES, address="a", user="u")
 
     def send_small(self) -> int:
         """A message whose body is in its record."""
         id = self.journal.allocate_ids(1)
-        self.journal.add_messages(self._facts(), record.ANYCAST, [Body(id, b"head", b"small")])
+        self.journal.add_messages(self._header(), record.ANYCAST, [Body(id, b"head", b"small")])
         self.segments[id] = self.journal.segment
         self.commit()
         return id
@@ -85,13 +85,13 @@ class Desk(desks.Desk):
         """As cleaning does, in one entry."""
         for id in ids:
             run = [Body(id, b"head", b"small")]
-            self.journal.add_copies(self._facts(), record.ANYCAST, run, self.segments[id])
+            self.journal.add_copies(self._header(), record.ANYCAST, run, self.segments[id])
             self.segments[id] = self.journal.segment
         self.commit()
 
     def copy(self, id: int) -> None:
         """As cleaning does."""
-        self.journal.add_large(self._facts(), record.ANYCAST, id, b"head", self.bodies[id], previous=self.segments[id])
+        self.journal.add_large(self._header(), record.ANYCAST, id, b"head", self.bodies[id], previous=self.segments[id])
         self.segments[id] = self.journal.segment
         self.commit()
 
@@ -100,7 +100,7 @@ class Desk(desks.Desk):
         before = self.journal.segment
         self.journal.reserve(3700)
         id = self.journal.allocate_ids(1)
-        self.journal.add_messages(self._facts(), record.ANYCAST, [Body(id, b"", bytes(3500))])
+        self.journal.add_messages(self._header(), record.ANYCAST, [Body(id, b"", bytes(3500))])
         self.commit()
         self.journal.reserve(3700)
         self.commit()
@@ -216,7 +216,7 @@ def test_a_copy_counts_with_all_its_bytes(desk: Desk) -> None:
     desk.define()
     id = desk.send_large(b"large")
     before = desk.journal.end
-    desk.journal.add_large(desk._facts(), record.ANYCAST, id, b"head", desk.bodies[id], previous=1)
+    desk.journal.add_large(desk._header(), record.ANYCAST, id, b"head", desk.bodies[id], previous=1)
     desk.journal.add(record.closed())
     begun = desk.journal.end
     desk.commit()
@@ -229,13 +229,13 @@ def test_messages_that_share_nothing_are_one_entry(desk: Desk) -> None:
     desk.commit()
     first = desk.journal.allocate_ids(3)
     at, position = desk.journal.end, desk.journal.position
-    facts = [record.message_facts(timestamp=n, queue_ids=[1], address=f"a{n}") for n in range(3)]
+    header = [record.message_header(timestamp=n, queue_ids=[1], address=f"a{n}") for n in range(3)]
     run = [Body(first + n, b"", bytes(n * 10)) for n in range(3)]
-    desk.journal.add_mixed([record.MessageLead(each, record.ANYCAST) for each in facts], run)
+    desk.journal.add_mixed([record.MessageLead(each, record.ANYCAST) for each in header], run)
     assert desk.journal.position == position + 3
     end = desk.journal.end
     desk.journal.add(record.closed())
-    desk.journal.add_mixed([record.MessageLead(facts[0], record.ANYCAST)], [Body(first + 3, b"", b"")])
+    desk.journal.add_mixed([record.MessageLead(header[0], record.ANYCAST)], [Body(first + 3, b"", b"")])
     desk.commit()
     lines = list(inspect.iter_records(desk.files, DIRECTORY))
     found = [line for line in lines if line.type == "MESSAGE"]

@@ -46,7 +46,7 @@ def test_messages(
     strings: tuple[str, str, str],
     annotations: bytes,
 ) -> None:
-    facts = record.message_facts(
+    header = record.message_header(
         timestamp=times[0],
         expiration=times[1],
         scheduled=times[2],
@@ -60,7 +60,7 @@ def test_messages(
         annotations=annotations,
     )
     out: list[bytes] = [b"before"]
-    nbytes = record.encode_messages(out, facts, flags, [Body(*each) for each in run])
+    nbytes = record.encode_messages(out, header, flags, [Body(*each) for each in run])
     data = b"".join(out)
     assert nbytes == len(data) - 6
     decoder = decode.MessageDecoder()
@@ -71,8 +71,8 @@ def test_messages(
         offset += record.HEAD.unpack_from(data, offset)[0]
     assert [(m.id, m.head, m.body) for m in found] == run
     assert {m.flags for m in found} == {flags}
-    assert all(m.facts is found[0].facts for m in found), "a run shares its facts"
-    assert asdict(found[0].facts) == {
+    assert all(m.header is found[0].header for m in found), "a run shares its header"
+    assert asdict(found[0].header) == {
         "timestamp": times[0],
         "expiration": times[1],
         "scheduled": times[2],
@@ -183,22 +183,22 @@ def test_a_copy_is_its_message_and_where_it_lay() -> None:
     copied = decode.decode(EXAMPLES[RecordType.COPIED], 0)
     assert isinstance(copied, decode.Copied)
     assert (copied.id, copied.flags, copied.previous, copied.head, copied.body) == (9, 1, 7, b"head", b"body")
-    assert (copied.facts.queue_ids, copied.facts.address, copied.facts.timestamp) == ((2,), "addr", 1)
+    assert (copied.header.queue_ids, copied.header.address, copied.header.timestamp) == ((2,), "addr", 1)
 
 
 @pytest.mark.parametrize("previous", [0, 7])
 def test_a_message_whose_body_is_in_a_file(previous: int) -> None:
     reference = BodyReference(5, 6 << 30, 0xCAFE)
     out: list[bytes] = []
-    facts = record.message_facts(timestamp=1, queue_ids=[2], address="addr")
-    nbytes = record.encode_large(out, facts, 8, 9, b"head", reference, previous)
+    header = record.message_header(timestamp=1, queue_ids=[2], address="addr")
+    nbytes = record.encode_large(out, header, 8, 9, b"head", reference, previous)
     data = b"".join(out)
     assert nbytes == len(data)
     assert (data[4], data[5]) == (RecordType.COPIED if previous else RecordType.MESSAGE, record.LARGE_VERSION)
     found = decode.decode(data, 0)
     assert isinstance(found, decode.Message | decode.Copied)
     assert (found.id, found.flags, found.head, found.body) == (9, 8, b"head", reference)
-    assert (found.facts.queue_ids, found.facts.address) == ((2,), "addr")
+    assert (found.header.queue_ids, found.header.address) == ((2,), "addr")
     if isinstance(found, decode.Copied):
         assert found.previous == previous
 
@@ -224,9 +224,9 @@ def test_a_type_that_is_not_known_is_refused() -> None:
 
 def test_strings_have_a_limit() -> None:
     longest = "x" * record.STRING_BYTES_MAX
-    assert decode.decode_facts(record.message_facts(timestamp=0, address=longest)).address == longest
+    assert decode.decode_message_header(record.message_header(timestamp=0, address=longest)).address == longest
     with pytest.raises(RecordError, match="address of 65536 bytes exceeds 65535"):
-        record.message_facts(timestamp=0, address=longest + "x")
+        record.message_header(timestamp=0, address=longest + "x")
     record.duplicate_id(1, 2, b"x" * record.STRING_BYTES_MAX)
     with pytest.raises(RecordError, match="duplicate id of 65536 bytes exceeds 65535"):
         record.duplicate_id(1, 2, b"x" * (record.STRING_BYTES_MAX + 1))
@@ -300,9 +300,9 @@ def test_the_flags_stay_what_they_are() -> None:
 
 def test_copies_have_the_lengths_that_they_say() -> None:
     out: list[bytes] = []
-    facts = record.message_facts(timestamp=1, queue_ids=[2], address="addr")
+    header = record.message_header(timestamp=1, queue_ids=[2], address="addr")
     run = [Body(9, b"head", b"body"), Body(10, b"longer head", b"")]
-    nbytes = record.encode_copies(out, facts, 1, run, 7)
+    nbytes = record.encode_copies(out, header, 1, run, 7)
     data = b"".join(out)
     assert nbytes == len(data)
     first = decode.decode(data, 0)
@@ -326,10 +326,10 @@ def test_a_record_that_is_cut_off_is_refused(type: RecordType) -> None:
 
 
 def test_facts_that_are_cut_off_are_refused() -> None:
-    facts = record.message_facts(timestamp=1, queue_ids=[2], address="addr", user="u")
-    for end in range(len(facts)):
+    header = record.message_header(timestamp=1, queue_ids=[2], address="addr", user="u")
+    for end in range(len(header)):
         with pytest.raises(RecordError):
-            decode.decode_facts(facts[:end])
+            decode.decode_message_header(header[:end])
 
 
 def test_reasons_have_words() -> None:
@@ -348,8 +348,8 @@ def test_many_numbers(n: int) -> None:
     inflight = record.inflight(1, 2, ids, packet_ids)
     assert inflight[32:] == raw + b"".join(id.to_bytes(2, "little") for id in packet_ids)
     assert there_and_back(inflight) == decode.Inflight(1, 2, ids, packet_ids)
-    facts = record.message_facts(timestamp=1, queue_ids=ids)
-    assert decode.decode_facts(facts).queue_ids == ids
+    header = record.message_header(timestamp=1, queue_ids=ids)
+    assert decode.decode_message_header(header).queue_ids == ids
 
 
 @pytest.mark.parametrize(("code", "nbytes"), [("Q", 8), ("H", 2)])
@@ -363,12 +363,12 @@ def test_the_bytes_are_the_same_on_a_big_endian_machine(code: str, nbytes: int) 
 @pytest.mark.parametrize("copied", [False, True])
 def test_annotations_are_found_without_the_rest_of_the_record(copied: bool) -> None:
     notes = b'{"_AMQ_DL_REASON":"rejected"}'
-    facts = record.message_facts(timestamp=7, queue_ids=[1, 2], address="a", user="u", origin="o", annotations=notes)
+    header = record.message_header(timestamp=7, queue_ids=[1, 2], address="a", user="u", origin="o", annotations=notes)
     parts: list[bytes] = []
     if copied:
-        record.encode_copies(parts, facts, 0, [Body(9, b"head", b"body")], 3)
+        record.encode_copies(parts, header, 0, [Body(9, b"head", b"body")], 3)
     else:
-        record.encode_messages(parts, facts, 0, [Body(9, b"head", b"body")])
+        record.encode_messages(parts, header, 0, [Body(9, b"head", b"body")])
     raw = b"".join(parts)
     id, when, start, end = decode.find_annotations(b"xy" + raw[:76], 2)
     assert (id, when, raw[start:end]) == (9, 7, notes)

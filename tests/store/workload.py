@@ -39,11 +39,11 @@ DECOYS = (1 << 16) + 1
 Body = StoredMessage
 
 
-def death(**facts: Any) -> bytes:
-    """The record of a death, of which nothing but these facts matters."""
+def death(**fields: Any) -> bytes:
+    """The record of a death, of which nothing but these fields matters."""
     others = {"queue_id": 1, "old_id": 2, "new_id": 3, "enqueued": 4, "first_failure": 5, "attempts": 6}
     texts = {"address": "addr", "text": "text", "client": "c", "remote": "r", "user": "u"}
-    return record.dead_lettered(**{**others, "reason": DeadLetterReason.ADMIN, **texts, **facts})
+    return record.dead_lettered(**{**others, "reason": DeadLetterReason.ADMIN, **texts, **fields})
 
 
 @dataclass(slots=True)
@@ -130,7 +130,7 @@ class Station:
         segment, _, _, type, buffer, offset = raw
         found = decode.decode(buffer, offset)
         if isinstance(found, decode.Message):
-            queues = dict.fromkeys(found.facts.queue_ids, (0, 0))
+            queues = dict.fromkeys(found.header.queue_ids, (0, 0))
             assert isinstance(found.body, bytes)
             self.messages[found.id] = Held(segment, found.body, queues)
             self.journal.space.hold(segment, 1)
@@ -207,8 +207,8 @@ class Station:
         run = [Body(first + i, b"h", body) for i, body in enumerate(bodies)]
         for queue in queues:
             journal.ensure_defined(queue)
-        facts = record.message_facts(timestamp=self.now, queue_ids=queues, address="a", user="u")
-        journal.add_messages(facts, record.ANYCAST, run)
+        header = record.message_header(timestamp=self.now, queue_ids=queues, address="a", user="u")
+        journal.add_messages(header, record.ANYCAST, run)
         for each, body in zip(run, bodies, strict=True):
             self.messages[each.id] = Held(journal.segment, body, dict.fromkeys(queues, (0, 0)))
         return [each.id for each in run]
@@ -232,8 +232,8 @@ class Station:
     def send_to_dla(self, queue: int, id: int, grave: int) -> None:
         """Move a message in one entry."""
         (new,) = self.send([grave], [self.messages[id].body], essential=True)
-        facts = {"queue_id": queue, "old_id": id, "new_id": new, "enqueued": self.now}
-        self.journal.add(death(**facts, reason=DeadLetterReason.REJECTED))
+        fields = {"queue_id": queue, "old_id": id, "new_id": new, "enqueued": self.now}
+        self.journal.add(death(**fields, reason=DeadLetterReason.REJECTED))
         self.remove(queue, [id], RemovalReason.DEAD_LETTERED)
 
     def note(self) -> State:

@@ -99,10 +99,10 @@ def ledger(lines: Iterable[Line]) -> dict[int, Account]:
     for line in lines:
         record = line.record
         if isinstance(record, decode.Message):
-            for queue_id in record.facts.queue_ids:
+            for queue_id in record.header.queue_ids:
                 accounts[queue_id].entered[record.id].append(line.position)
         elif isinstance(record, decode.Copied):
-            for queue_id in record.facts.queue_ids:
+            for queue_id in record.header.queue_ids:
                 if record.id not in accounts[queue_id].entered:  # else the record that stored it is there
                     accounts[queue_id].entered[record.id].append(line.position)
         elif isinstance(record, decode.Removed):
@@ -167,8 +167,8 @@ def stories(lines: Iterable[Line]) -> dict[int, Story]:
         if isinstance(record, decode.Message):
             story = found[record.id]
             story.message = record
-            story.queues.update(record.facts.queue_ids)
-            annotations = json.loads(record.facts.annotations or b"{}")
+            story.queues.update(record.header.queue_ids)
+            annotations = json.loads(record.header.annotations or b"{}")
             story.origin = int(annotations.get("_AMQ_ORIG_MESSAGE_ID", 0))
             if story.origin:
                 found[story.origin].successors.append(record.id)

@@ -52,17 +52,17 @@ class Ledger:
     def stored(self, header: MessageHeader, queue_ids: Sequence[int], messages: list[Message]) -> int:
         """A run with this header has entered these queues; returns the bytes of the encoded header in each record."""
         journal = self._journal
-        facts, flags = self._lead(header, queue_ids)
+        encoded, flags = self._lead(header, queue_ids)
         body = messages[0].body
         if isinstance(body, LargeBody):
             assert len(messages) == 1, "a message with a large body is a run of its own"
-            journal.add_large(facts, flags, messages[0].id, messages[0].head, body)
+            journal.add_large(encoded, flags, messages[0].id, messages[0].head, body)
         else:
-            journal.add_messages(facts, flags, messages)
+            journal.add_messages(encoded, flags, messages)
         segment = journal.segment
         for message in messages:
             message.segment = segment
-        return len(facts)
+        return len(encoded)
 
     def lead(self, header: MessageHeader, queue_ids: list[int]) -> MessageLead:
         """What the records of a run with this header begin with, for `stored_mixed`."""
@@ -78,16 +78,16 @@ class Ledger:
     def copied(self, header: MessageHeader, queue_ids: list[int], messages: list[Message], previous: int) -> int:
         """A run with this header was in segment `previous`; returns the bytes of the encoded header in each record."""
         journal = self._journal
-        facts, flags = self._lead(header, queue_ids)
+        encoded, flags = self._lead(header, queue_ids)
         body = messages[0].body
         if isinstance(body, LargeBody):
             assert len(messages) == 1, "a message with a large body has a header of its own"
-            journal.add_large(facts, flags, messages[0].id, messages[0].head, body, previous)
+            journal.add_large(encoded, flags, messages[0].id, messages[0].head, body, previous)
         else:
-            journal.add_copies(facts, flags, messages, previous)
+            journal.add_copies(encoded, flags, messages, previous)
         for message in messages:
             message.copied_to(journal.segment)
-        return len(facts)
+        return len(encoded)
 
     def _lead(self, header: MessageHeader, queue_ids: Sequence[int]) -> tuple[bytes, int]:
         self._journal.ensure_all_defined(queue_ids)

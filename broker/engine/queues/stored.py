@@ -82,7 +82,7 @@ class UnknownFormat(Exception):
 
 def encode_header(header: MessageHeader, queue_ids: Sequence[int]) -> bytes:
     """The encoded header of a MESSAGE record, which a run shares."""
-    return record.message_facts(
+    return record.message_header(
         timestamp=header.timestamp,
         expiration=header.expiration,
         expiry_source=header.expiry_source,
@@ -115,7 +115,7 @@ class MessageReader:
         self._bodies = bodies
         self._decoder = decode.MessageDecoder()
         self._groups: dict[tuple[str, bool], MessageHeader] = {}  # of the messages with the same header
-        self._stored: decode.MessageFacts | None = None
+        self._stored: decode.MessageHeader | None = None
         self._header: MessageHeader | None = None
         self._flags = 0
         self.decode = self._decoder.decode
@@ -124,8 +124,8 @@ class MessageReader:
     def header(self, stored: decode.Message | decode.Copied) -> MessageHeader:
         """The header of a message, without its group.  Raises UnknownFormat."""
         header = self._header
-        if stored.facts is not self._stored or header is None or stored.flags != self._flags:
-            self._stored = stored.facts
+        if stored.header is not self._stored or header is None or stored.flags != self._flags:
+            self._stored = stored.header
             self._flags = stored.flags
             header = self._header = self._read_header(stored)
             self._groups.clear()
@@ -209,7 +209,7 @@ class MessageReader:
         return messages
 
     def _read_header(self, stored: decode.Message | decode.Copied) -> MessageHeader:
-        header = stored.facts
+        header = stored.header
         format = self.formats.get(header.format)
         if format is None:
             raise UnknownFormat(

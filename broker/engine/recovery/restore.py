@@ -171,7 +171,7 @@ class Fold:
         self, stored: decode.Message | decode.Copied, segment: int, offset: int, buffer: bytes, *, again: bool = False
     ) -> None:
         message: Message | None = None
-        for queue_id in stored.facts.queue_ids:
+        for queue_id in stored.header.queue_ids:
             places = self._places_for(queue_id, stored)
             if places is not None:
                 header = self._stored.header(stored)
@@ -202,13 +202,13 @@ class Fold:
         run = self._run
         run.kind, run.encoded, run.header = kind, encoded, self._stored.header(stored)
         run.places, run.held, run.later = [], [], []
-        for queue_id in stored.facts.queue_ids:
+        for queue_id in stored.header.queue_ids:
             places = self._places_for(queue_id, stored)
             if places is None:
                 run.held.append(self.held[queue_id])
             else:
                 run.places.append(places)
-                if stored.facts.scheduled > self.now:
+                if stored.header.scheduled > self.now:
                     run.later.append(self.later.setdefault(queue_id, {}))
         if (kind if run.held else kind & ~_GROUPED) & KIND_MASK != UNGROUPED:
             run.kind = 0  # no message has this kind: the next one is decoded too
@@ -217,11 +217,11 @@ class Fold:
         """Fold a COPIED record; counts and schedules follow it.  The earlier record may be gone or still be there."""
         copied = self._stored.decode_copied(buffer, offset)
         self.space.refer(segment, copied.previous)
-        for queue_id in copied.facts.queue_ids:
+        for queue_id in copied.header.queue_ids:
             for tables in (self.counts, self.due, self.later, self.sessions.inflight):
                 tables.get(queue_id, {}).pop(copied.id, None)
         self._message(copied, segment, offset, buffer, again=True)
-        self.disordered.update(copied.facts.queue_ids)
+        self.disordered.update(copied.header.queue_ids)
 
     def _about(self, queue_id: int, ids: Sequence[int], segment: int) -> None:
         """Keep a record in `segment` that concerns these messages for as long as their own records exist."""

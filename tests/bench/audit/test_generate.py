@@ -56,7 +56,7 @@ def count(books: Books, present: dict[int, set[int]], record: decode.Record, typ
     match record:
         case decode.Message():
             books.messages += 1
-            for queue in record.facts.queue_ids:
+            for queue in record.header.queue_ids:
                 books.queues[queue].entered += 1
                 assert record.id not in present[queue], "a message enters a queue once"
                 present[queue].add(record.id)

@@ -39,9 +39,9 @@ async def test_a_link_is_shown(broker: TestBroker, operator: Operator) -> None:
     session = Session(broker)
     session.lose("connection refused")
     shown = await says(operator, "link", "show", "paris")
-    facts = {line[:17].strip(): line[17:].strip() for line in shown.partition("\n\n")[0].splitlines()}
-    assert facts.pop("next attempt") in ("2023-11-14 22:13:20", "2023-11-14 22:13:21"), "shortened at random"
-    assert facts == {
+    fields = {line[:17].strip(): line[17:].strip() for line in shown.partition("\n\n")[0].splitlines()}
+    assert fields.pop("next attempt") in ("2023-11-14 22:13:20", "2023-11-14 22:13:21"), "shortened at random"
+    assert fields == {
         "link": "paris",
         "state": "retrying",
         "since": "2023-11-14 22:13:20",

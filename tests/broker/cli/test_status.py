@@ -27,7 +27,7 @@ from tests.broker.management.harness import NOW, TOKEN, TestBroker, listening, m
 from tests.support.peers import free_port
 
 
-def facts(result: Result) -> dict[str, str]:
+def fields(result: Result) -> dict[str, str]:
     """What the lines of `bartleby status` show."""
     lines = dict(line.split("  ", 1) for line in result.stdout.splitlines())
     return {name.strip(): value.strip() for name, value in lines.items()}
@@ -37,7 +37,7 @@ async def test_status_shows_the_broker(broker: TestBroker, operator: Operator) -
     await broker.sent("orders", [b"1", b"2"])
     result = await operator.run("status")
     assert result.exit_code == 0
-    shown = facts(result)
+    shown = fields(result)
     assert shown["broker"] == "test 1.2.3"
     assert shown["ready"] == "yes"
     assert shown["running since"] == "2023-11-14 22:13:15 (5s)"
@@ -47,9 +47,9 @@ async def test_status_shows_the_broker(broker: TestBroker, operator: Operator) -
 
 
 async def test_status_shows_what_open_transactions_hold(broker: TestBroker, operator: Operator) -> None:
-    assert "transactions" not in facts(await operator.run("status"))
+    assert "transactions" not in fields(await operator.run("status"))
     broker.engine.transactions.begin(object())
-    assert facts(await operator.run("status"))["transactions"] == "1 open, 0 B of the memory"
+    assert fields(await operator.run("status"))["transactions"] == "1 open, 0 B of the memory"
     assert (await operator.json("status"))["transactions_bytes"] == 0
 
 
@@ -76,7 +76,7 @@ async def test_a_broker_that_is_not_ready_is_alive(broker: TestBroker, operator:
 async def test_the_owner_of_a_pair_shows_which_server_confirms(broker: TestBroker, operator: Operator) -> None:
     assert "confirmed by" not in (await operator.run("status")).stdout
     broker.replication = Replicated("owner", 3, trouble="a commit was cancelled", confirmed_by="two")
-    shown = facts(await operator.run("status"))
+    shown = fields(await operator.run("status"))
     assert shown["role"] == "owner, epoch 3"
     assert shown["confirmed by"] == "two"
     assert shown["trouble"] == "a commit was cancelled"
@@ -103,7 +103,7 @@ async def test_status_of_a_standby(
         result = await introduced(tmp_path, client).run("status")
     assert result.exit_code == 1
     assert "standby: this broker does not own the journal" in result.stderr
-    shown = facts(result)
+    shown = fields(result)
     assert (shown["broker"], shown["role"], shown["missing of the journal"]) == ("two 1.2.3", role, missing)
     assert "confirmed by" not in shown
 

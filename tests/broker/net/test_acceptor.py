@@ -55,9 +55,9 @@ class World:
         self._clients: list[socket.socket] = []
         self._port = 0
 
-    def _report(self, code: str, /, **facts: object) -> None:
-        assert (code, facts["acceptor"]) == ("connection.accept_failed", "front")
-        self.told.append(facts["error"])
+    def _report(self, code: str, /, **fields: object) -> None:
+        assert (code, fields["acceptor"]) == ("connection.accept_failed", "front")
+        self.told.append(fields["error"])
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[World]:

@@ -57,7 +57,7 @@ def test_it_is_what_the_oracle_finds(spark: SparkSession, generated: Path) -> No
     places = Counter((each.record.address, each.queue) for each in expired)
     assert {(row["address"], row["queue"]): row["expired"] for row in rows(result, "places")} == places
     went = Counter(
-        message.facts.address if (message := told[each.record.new_id].message) else audit.REMOVED for each in expired
+        message.header.address if (message := told[each.record.new_id].message) else audit.REMOVED for each in expired
     )
     assert counted(result, "destinations", "went to", "expired") == went
     hours = Counter(each.line.time // 3_600_000 * 3_600_000 for each in expired)
@@ -84,10 +84,10 @@ def still_there(lines: list[oracle.Line]) -> list[tuple[int, int, int]]:
     messages = [line.record for line in lines if isinstance(line.record, decode.Message | decode.Copied)]
     return sorted(
         {
-            (message.facts.expiration, message.id, queue)
+            (message.header.expiration, message.id, queue)
             for message in messages
-            for queue in message.facts.queue_ids
-            if 0 < message.facts.expiration <= end and message.id in accounts[queue].present
+            for queue in message.header.queue_ids
+            if 0 < message.header.expiration <= end and message.id in accounts[queue].present
         }
     )
 

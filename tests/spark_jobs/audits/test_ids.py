@@ -68,7 +68,7 @@ def test_but_what_entered_behind_it_is(spark: SparkSession, tmp_path: Path) -> N
     lost, known = draft.at(victim), draft.at(early)
     assert isinstance(lost, decode.Message)
     assert isinstance(known, decode.Message)
-    draft.replace(victim, record.removed(lost.facts.queue_ids[0], 1, [lost.id]))
+    draft.replace(victim, record.removed(lost.header.queue_ids[0], 1, [lost.id]))
     draft.write(tmp_path / "bad" / "journal")
     snapshot = take([str(tmp_path / "bad")])
     assert lost.id < snapshot.open_below

@@ -192,7 +192,7 @@ def test_a_message_that_must_have_entered_within_the_part(spark: SparkSession, g
     sent = {
         line.record.id
         for line in lines
-        if isinstance(line.record, decode.Message) and not line.record.facts.annotations
+        if isinstance(line.record, decode.Message) and not line.record.header.annotations
     }
     gone = (id for place in faults.removed(draft, "consumed") for id in faults.ids(draft, place))
     victim = next(id for id in gone if id > first + 50 and id in sent)

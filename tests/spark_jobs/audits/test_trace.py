@@ -90,7 +90,7 @@ def test_what_lies_there_only_as_a_copy_is_found(tmp_path: Path, *, retained: bo
     """And a copy is told where its original is still there, as a running broker does."""
     copied(tmp_path, retained=retained)
     copies = [line.record for line in oracle.read(tmp_path / "journal") if isinstance(line.record, decode.Copied)]
-    id = next(copy.id for copy in copies if copy.facts.address == "held")
+    id = next(copy.id for copy in copies if copy.header.address == "held")
     result = trace(take([str(tmp_path)]), id, Options())
     assert (result.problems, result.summary["now"]) == ((), f"on held as {id}")
     trail = find_trail(OsFiles(), str(tmp_path / "journal"), id)

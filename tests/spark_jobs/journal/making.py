@@ -18,10 +18,10 @@ BROKER: Final = bytes(range(16))
 CREATED: Final = 1_700_000_000_000
 
 
-def message(id: int, queues: Sequence[int] = (1,), *, head: bytes = b"", body: bytes = b"", **facts: object) -> bytes:
-    """A MESSAGE record; `facts` as for message_facts."""
+def message(id: int, queues: Sequence[int] = (1,), *, head: bytes = b"", body: bytes = b"", **header: object) -> bytes:
+    """A MESSAGE record; `header` as for message_header."""
     parts: list[bytes] = []
-    record.encode_messages(parts, _facts(queues, facts), 0, [StoredMessage(id, head, body)])
+    record.encode_messages(parts, _header(queues, header), 0, [StoredMessage(id, head, body)])
     return b"".join(parts)
 
 
@@ -32,11 +32,11 @@ def link_id(message_id: int, enqueued: int, broker: bytes = BROKER, queue: int =
 
 
 def copy(
-    id: int, queues: Sequence[int] = (1,), previous: int = 1, *, head: bytes = b"", body: bytes = b"", **facts: object
+    id: int, queues: Sequence[int] = (1,), previous: int = 1, *, head: bytes = b"", body: bytes = b"", **header: object
 ) -> bytes:
     """A COPIED record."""
     parts: list[bytes] = []
-    record.encode_copies(parts, _facts(queues, facts), 0, [StoredMessage(id, head, body)], previous)
+    record.encode_copies(parts, _header(queues, header), 0, [StoredMessage(id, head, body)], previous)
     return b"".join(parts)
 
 
@@ -45,9 +45,9 @@ def inflight(session_id: int, queue_id: int, sent: Sequence[tuple[int, int]]) ->
     return record.inflight(session_id, queue_id, [id for id, _ in sent], [packet_id for _, packet_id in sent])
 
 
-def _facts(queues: Sequence[int], facts: dict[str, object]) -> bytes:
-    given: dict[str, object] = {"timestamp": CREATED, "address": "a", "format": 1, "queue_ids": queues, **facts}
-    return record.message_facts(**given)  # type: ignore[arg-type]  # what message_facts takes
+def _header(queues: Sequence[int], header: dict[str, object]) -> bytes:
+    given: dict[str, object] = {"timestamp": CREATED, "address": "a", "format": 1, "queue_ids": queues, **header}
+    return record.message_header(**given)  # type: ignore[arg-type]  # what message_header takes
 
 
 def segment(
@@ -290,6 +290,6 @@ def large_records() -> list[bytes]:
 def large(id: int, queue_ids: Sequence[int], *, head: bytes, nbytes: int, previous: int = 0) -> bytes:
     """A message whose body is in a file, or a copy of one."""
     out: list[bytes] = []
-    facts = record.message_facts(timestamp=CREATED, queue_ids=queue_ids, address="shop.orders", format=1)
-    record.encode_large(out, facts, 0, id, head, BodyReference(500 + id, nbytes, 0xCAFE), previous)
+    header = record.message_header(timestamp=CREATED, queue_ids=queue_ids, address="shop.orders", format=1)
+    record.encode_large(out, header, 0, id, head, BodyReference(500 + id, nbytes, 0xCAFE), previous)
     return b"".join(out)

@@ -112,24 +112,24 @@ def _rows(record: decode.Record, type: int) -> Iterator[Row]:
 
 
 def _message(message: decode.Message | decode.Copied) -> Row:
-    facts = message.facts
+    header = message.header
     return {
         "message_id": message.id,
-        "queue_ids": list(facts.queue_ids),
-        "address": facts.address or None,
-        "protocol": {1: "stomp", 2: "amqp", 3: "mqtt"}.get(facts.format, f"format-{facts.format}"),
-        "user": facts.user or None,
-        "origin": facts.origin or None,
+        "queue_ids": list(header.queue_ids),
+        "address": header.address or None,
+        "protocol": {1: "stomp", 2: "amqp", 3: "mqtt"}.get(header.format, f"format-{header.format}"),
+        "user": header.user or None,
+        "origin": header.origin or None,
         "size": len(message.head) + _length(message.body),
         "body_bytes": _length(message.body),
-        "priority": min(facts.priority, 127),
-        "sent": _time(facts.timestamp),
-        "expiration": _time(facts.expiration),
-        "expiry_source": _source(facts.expiry_source) if facts.expiration else None,
-        "scheduled": _time(facts.scheduled),
-        "annotations": facts.annotations.decode("utf-8", "backslashreplace") or None,
-        "origin_message_id": _origin(facts.annotations),
-        "properties": _properties(message.head, facts.format),
+        "priority": min(header.priority, 127),
+        "sent": _time(header.timestamp),
+        "expiration": _time(header.expiration),
+        "expiry_source": _source(header.expiry_source) if header.expiration else None,
+        "scheduled": _time(header.scheduled),
+        "annotations": header.annotations.decode("utf-8", "backslashreplace") or None,
+        "origin_message_id": _origin(header.annotations),
+        "properties": _properties(message.head, header.format),
         **_body(message.body),
     }
 

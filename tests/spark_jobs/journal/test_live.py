@@ -75,8 +75,8 @@ class Broker(Thread):
             journal.reserve(2000)
             journal.ensure_defined(queue)
             first = journal.allocate_ids(1)
-            facts = record.message_facts(timestamp=self.now, queue_ids=[queue], address="a")
-            journal.add_messages(facts, record.ANYCAST, [StoredMessage(first, b"", bytes(1500))])
+            header = record.message_header(timestamp=self.now, queue_ids=[queue], address="a")
+            journal.add_messages(header, record.ANYCAST, [StoredMessage(first, b"", bytes(1500))])
             waiting.append((first, journal.segment))
             if len(waiting) > 30:
                 for id, segment in (waiting.pop(7), waiting.pop(0)):

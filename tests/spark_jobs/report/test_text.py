@@ -167,12 +167,12 @@ def test_a_damaged_place_in_a_line() -> None:
 
 
 def test_what_was_read() -> None:
-    facts = text.covered(WHOLE)
-    assert facts["first position"] == "1 (2026-11-18 22:00:00 UTC)"
-    assert facts["last position"] == "41208337 (2026-11-21 21:59:59 UTC)"
-    assert facts["damage"] == "none"
-    assert facts["unfinished end"].startswith("4.1 KiB")
-    assert "removed earlier" not in facts
+    fields = text.covered(WHOLE)
+    assert fields["first position"] == "1 (2026-11-18 22:00:00 UTC)"
+    assert fields["last position"] == "41208337 (2026-11-21 21:59:59 UTC)"
+    assert fields["damage"] == "none"
+    assert fields["unfinished end"].startswith("4.1 KiB")
+    assert "removed earlier" not in fields
     assert text.covered(DAMAGED)["removed earlier"].startswith("912,004 records")
     assert text.covered(ALL["empty"].coverage)["last position"] == "none"
     assert datetime.fromtimestamp(WHOLE.first_time / 1000, UTC).hour == 22

@@ -67,8 +67,8 @@ def all_about(lines: list[books.Line]) -> dict[int, set[tuple[int, int]]]:
         if isinstance(found, decode.Message):
             own: tuple[int, ...] = (found.id,)
             link(found.id)
-            if found.facts.annotations:
-                origin = json.loads(found.facts.annotations).get("_AMQ_ORIG_MESSAGE_ID", 0)
+            if found.header.annotations:
+                origin = json.loads(found.header.annotations).get("_AMQ_ORIG_MESSAGE_ID", 0)
                 link(*{found.id, origin or found.id})
         elif isinstance(found, decode.DeadLettered | decode.Expired):
             own = (found.old_id,)
@@ -190,10 +190,10 @@ def stored(on: Desk, queue: int, annotations: dict[str, str | int] | None = None
     """A message is stored on a queue."""
     id = on.journal.allocate_ids(1)
     notes = record.encode_json(annotations) if annotations else b""
-    facts = record.message_facts(
+    header = record.message_header(
         format=1, timestamp=5, queue_ids=[queue], address="orders", user="u", origin="c", annotations=notes
     )
-    on.journal.add_messages(facts, 0, [Body(id, b"head", body)])
+    on.journal.add_messages(header, 0, [Body(id, b"head", body)])
     return id
 
 

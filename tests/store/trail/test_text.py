@@ -13,7 +13,7 @@ DAY_2: dict[str, Any] = {"expiration": 86_400_000}
 
 
 @pytest.mark.parametrize(
-    ("kind", "facts", "text"),
+    ("kind", "fields", "text"),
     [
         (StepKind.STORED, {"address": "orders", "size": 1_234}, "stored on orders, 1,234 bytes"),
         (
@@ -68,8 +68,8 @@ DAY_2: dict[str, Any] = {"expiration": 86_400_000}
         ),
     ],
 )
-def test_each_step_in_words(kind: StepKind, facts: dict[str, Any], text: str) -> None:
-    step = TrailStep(kind=kind, message=4711, time=0, position=1, segment=1, offset=0, **facts)
+def test_each_step_in_words(kind: StepKind, fields: dict[str, Any], text: str) -> None:
+    step = TrailStep(kind=kind, message=4711, time=0, position=1, segment=1, offset=0, **fields)
     assert sentence(step) == text
 
 

@@ -20,7 +20,7 @@ from store.pages import GAP_BYTES_MAX, SCRATCH_FIRST, Found
 #: A row and its message.
 Row = tuple[int, Message]
 
-_FACTS: Final[Callable[[Message], MessageHeader]] = attrgetter("header")
+_HEADER: Final[Callable[[Message], MessageHeader]] = attrgetter("header")
 
 
 def read(state: State, queue: Queue, chunk: Chunk, rows: list[int]) -> list[Row]:
@@ -160,7 +160,7 @@ def _own(state: State, chunk: Chunk, rows: list[int], messages: list[Message]) -
 
 def _by_address(messages: list[Message]) -> Iterator[tuple[str, list[Message]]]:
     """Runs of messages of one address; only on a wildcard address does a tail have messages of several."""
-    if len({header.address for header in set(map(_FACTS, messages))}) == 1:
+    if len({header.address for header in set(map(_HEADER, messages))}) == 1:
         yield messages[0].header.address, messages
         return
     for name, run in groupby(messages, key=lambda message: message.header.address):

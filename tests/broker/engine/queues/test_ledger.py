@@ -18,7 +18,7 @@ ENGINE = Path(ledger.__file__).parents[1]
 
 #: What encodes sentences about messages on queues.
 ENCODERS = {"counts", "dead_lettered", "delivering", "dropped", "encode_copies", "encode_large", "encode_messages"}
-ENCODERS |= {"expired", "message_facts", "removed", "scheduled", "encode_header", "record_flags", "MessageLead"}
+ENCODERS |= {"expired", "message_header", "removed", "scheduled", "encode_header", "record_flags", "MessageLead"}
 
 
 def encoders_in(path: Path) -> set[str]:
@@ -38,7 +38,7 @@ def encoders_in(path: Path) -> set[str]:
 
 def test_each_sentence_about_messages_has_one_encoder() -> None:
     calling = {path.relative_to(ENGINE).as_posix(): encoders_in(path) for path in sorted(ENGINE.rglob("*.py"))}
-    assert calling.pop("queues/stored.py") == {"message_facts"}
+    assert calling.pop("queues/stored.py") == {"message_header"}
     assert {"encode_header", "removed", "counts", "scheduled"} <= calling.pop("queues/ledger.py")
     assert not {path: found for path, found in calling.items() if found}
 

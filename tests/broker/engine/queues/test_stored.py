@@ -53,7 +53,7 @@ class Records:
 
 
 def same(one: Message | None, other: Message) -> bool:
-    """In everything but the object of the facts."""
+    """In everything but the object of the header."""
     assert one is not None
     differing = {name for name, held in attributes_of(other).items() if held != getattr(one, name)}
     return differing <= {"header", "segment"} and attributes_of(one.header) == attributes_of(other.header)
@@ -61,7 +61,7 @@ def same(one: Message | None, other: Message) -> bool:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_messages_are_what_they_were(seed: int) -> None:
-    """Runs of any length, with facts of any length, and messages of any sizes, empty ones too."""
+    """Runs of any length, with headers of any length, and messages of any sizes, empty ones too."""
     random, records = Random(seed), Records(Bench())
     for _ in range(random.randrange(1, 12)):
         header = records.header(
