@@ -19,11 +19,10 @@ from broker.management.models.addresses import address_counts, address_shown
 from broker.management.models.settings import deciding, plain
 from store.counted import counted
 
-#: Columns by which addresses can be sorted.
+#: Columns by which addresses can be sorted, beside the number of their queues.
 _COLUMNS: Final[dict[str, Callable[[Address], int]]] = {
     "messages": lambda address: address.size_messages,
     "bytes": lambda address: address.size_bytes,
-    "queues": lambda address: len(address.queues),
     "routed": lambda address: address.routed,
     "unrouted": lambda address: address.unrouted,
     "dropped": lambda address: address.dropped,
@@ -52,8 +51,9 @@ class AddressPages(Pages):
         desk, addresses, internal = self._desk, self._desk.engine.addresses, visit.flag("internal")
         every = await desk.shared.names.addresses(internal=internal)
         names = await managed(visit.access, every, lambda name: (name, ""))
-        found = await table(visit, names, addresses, _COLUMNS)
-        rows = [address_counts(addresses[name]) for name in found.names if name in addresses]
+        columns = {**_COLUMNS, "queues": lambda address: len(desk.engine.queues_of(address))}
+        found = await table(visit, names, addresses, columns)
+        rows = [address_counts(desk.engine, addresses[name]) for name in found.names if name in addresses]
         return desk.page(visit, "addresses.html", {"table": found, "rows": rows, "internal": internal})
 
     async def show(self, visit: Visit) -> Response:
@@ -98,7 +98,7 @@ class AddressPages(Pages):
     async def delete(self, visit: Visit) -> Response:
         """Delete an address; one that has queues only if the box is ticked."""
         address, force = self._desk.engine.operators.address(visit.text("name")), visit.flag("force")
-        queues = len(address.queues)
+        queues = len(self._desk.engine.queues_of(address))
         delete = self._desk.enter().operators.delete_address
         await finished(lambda done: delete(address, with_queues=force, then=done))
         visit.log_action("address.deleted", address=address.name, queues=queues)

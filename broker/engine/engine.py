@@ -20,7 +20,7 @@ Nothing here waits, sleeps or opens anything.  A verb that raises an EngineError
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from operator import attrgetter
 from random import Random
 
@@ -207,6 +207,10 @@ class Engine:
         if queue is not None and not common:
             queue.check_owner(access)
         return queue
+
+    def queues_of(self, address: Address) -> Collection[Queue]:
+        """The queues of an address, in the order of their bindings."""
+        return self._state.bindings.queues(address)
 
     def queue(self, name: str) -> Queue:
         """A queue by name or FQQN.  Raises NotFound."""

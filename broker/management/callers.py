@@ -151,7 +151,7 @@ async def require_all_queues(access: Access, engine: Engine, address: str) -> No
     """Require `manage` on an address and each of its queues, which an entry of their own may deny.  Raises Denied."""
     require_address(access, address)
     found = engine.addresses.get(address)
-    names = [] if found is None else [queue.name for queue in found.queues]
+    names = [] if found is None else [queue.name for queue in engine.queues_of(found)]
     allowed = set(await managed(access, names, lambda name: (address, name)))
     for name in names:
         if name not in allowed:

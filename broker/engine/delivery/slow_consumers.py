@@ -82,7 +82,7 @@ class SlowConsumers:
             if settings.slow_consumer_threshold < 0 or settings.slow_consumer_check_period != period:
                 continue
             watched = True
-            for queue in list(address.queues):
+            for queue in list(self._state.bindings.queues(address)):
                 for consumer in list(queue.consumers):
                     if not consumer.closed:
                         self._look(queue, consumer, settings)

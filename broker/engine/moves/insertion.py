@@ -15,7 +15,8 @@ from broker.engine.model.message import Message, size_of
 from broker.engine.moves import move, transfer
 from broker.engine.moves.move import Destination
 from broker.engine.queues import arrival
-from broker.engine.queues.address import Address, Targets
+from broker.engine.queues.address import Address
+from broker.engine.queues.bindings import Targets
 from broker.engine.queues.state import State
 from broker.engine.routing import registry
 

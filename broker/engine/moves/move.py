@@ -51,7 +51,8 @@ from broker.engine.model.message import (
     RoutingType,
 )
 from broker.engine.queues import arrival
-from broker.engine.queues.address import Address, Targets
+from broker.engine.queues.address import Address
+from broker.engine.queues.bindings import Targets
 from broker.engine.queues.queue import Consumer, Queue
 from broker.engine.queues.removal import remove, report_no_room
 from broker.engine.queues.room import Admission

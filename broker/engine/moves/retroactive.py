@@ -100,7 +100,7 @@ class Retroactive(Watcher):
             registry.remove_divert(self._state, divert.name)
         home = self._state.addresses.get(self._name(address.name, "address"))
         if home is not None:
-            for queue in list(home.queues):
+            for queue in list(self._state.bindings.queues(home)):
                 registry.delete_queue(self._state, queue)
             registry.delete_address(self._state, home)
 

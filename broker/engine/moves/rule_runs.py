@@ -149,7 +149,9 @@ class DeadLetterRules(Watcher):
         seen = self._watched
         addresses = self._state.addresses
         keeping = [addresses[name] for name in sorted(self._keeping) if name in addresses] if self.rules else []
-        watched = [queue for address in keeping for queue in address.queues if self.watches(queue)]
+        watched = [
+            queue for address in keeping for queue in self._state.bindings.queues(address) if self.watches(queue)
+        ]
         self._watched = {queue: seen.get(queue, 0) for queue in watched}
         self._new = {queue: None for queue in watched if queue in self._new or queue not in seen}
         if not seen:

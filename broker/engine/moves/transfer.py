@@ -266,7 +266,9 @@ def _why_not_home(state: State, queue: Queue | None, address: str, name: str, ty
             return "" if type in (None, RoutingType.ANYCAST) else NO_QUEUE
         # Else it was a subscription, or a divert, or would take messages away from the address's other queues.
         found = state.addresses.get(address)
-        shares = found is not None and any(each.routing_type is RoutingType.ANYCAST for each in found.queues)
+        shares = found is not None and any(
+            each.routing_type is RoutingType.ANYCAST for each in state.bindings.queues(found)
+        )
         return NO_QUEUE if type != RoutingType.ANYCAST or shares or name in state.diverts.by_name else ""
     if known is queue:
         return ONTO_ITSELF
@@ -325,7 +327,7 @@ def _transmission_queue(state: State, address: str) -> Queue | None:
     for divert in state.diverts.of(address):
         there = state.addresses.get(divert.forwarding[0])
         if divert.exclusive and divert.filter is None and there is not None:
-            for queue in there.queues:
+            for queue in state.bindings.queues(there):
                 if queue.name in state.transmission:
                     return queue
     return None

@@ -60,7 +60,8 @@ class Administration:
 
     def is_own(self, address: Address) -> bool:
         """Whether an address is internal to the broker."""
-        return self._state.is_internal(address.name) or any(queue.internal for queue in address.queues)
+        queues = self._state.bindings.queues(address)
+        return self._state.is_internal(address.name) or any(queue.internal for queue in queues)
 
     def make_address(self, name: str, routing_types: AbstractSet[RoutingType]) -> Address:
         """Make an address that does not exist yet; without `routing_types` it gets the default of its settings.
@@ -86,10 +87,11 @@ class Administration:
         Then `then` is called.  Raises AlreadyInUse, InvalidName.
         """
         names.check_public(address.name, self._state.syntax)
-        for queue in address.queues:
+        queues = self._state.bindings.queues(address)
+        for queue in queues:
             queue.check_public()
-        if address.queues and not with_queues:
-            raise AlreadyInUse(f"address {address.name} has {counted(len(address.queues), 'queue')}: force deletes all")
+        if queues and not with_queues:
+            raise AlreadyInUse(f"address {address.name} has {counted(len(queues), 'queue')}: force deletes all")
         registry.delete_with_queues(self._state, address, then)
 
     def pause_address(self, address: Address, *, paused: bool) -> bool:

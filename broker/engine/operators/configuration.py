@@ -169,7 +169,7 @@ class Configuration:
     def _delete_undeclared(self, address: Address) -> LongWork:
         """Delete an address and its queues, if `FORCE` is set and nothing of it is the broker's own."""
         state = self._state
-        own = any(queue.internal for queue in address.queues)
+        own = any(queue.internal for queue in state.bindings.queues(address))
         if own or address.settings.config_delete_addresses is not ConfigDelete.FORCE:
             return
         state.report("config.deleted", address=address.name)

@@ -29,7 +29,8 @@ from broker.engine.model.permissions import Permission
 from broker.engine.publish import publish_multi, sending
 from broker.engine.publish.send import PublishResult, Refusal, Send
 from broker.engine.queues import arrival, duplicates
-from broker.engine.queues.address import Address, AttachedSender, Producer, Targets
+from broker.engine.queues.address import Address, AttachedSender, Producer
+from broker.engine.queues.bindings import Targets
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.room import Admission
 from broker.engine.queues.state import State

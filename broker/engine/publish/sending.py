@@ -268,7 +268,9 @@ def _copy(state: State, divert: Divert, forward: Address, wanted: RoutingType | 
     head = message.head
     if divert.add or divert.remove:
         head = original.format.edited(head, divert.remove, divert.add)
-    transmits = bool(state.transmission) and any([queue.name in state.transmission for queue in forward.queues])
+    transmits = bool(state.transmission) and any(
+        [queue.name in state.transmission for queue in state.bindings.queues(forward)]
+    )
     if transmits and original.address in state.addresses:
         return Message.of(original, head, message.body)  # it waits there for another broker, unchanged
     annotations = move.origin(message, divert.name)

@@ -1,20 +1,16 @@
-"""An address: the place that messages are sent to, its queues, and how much it may hold."""
+"""An address: the place that messages are sent to, and how much it may hold.  `Bindings` knows its queues."""
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Set as AbstractSet
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
 from broker.engine.model.access import Access
 from broker.engine.model.message import MessageHeader, RoutingType
 from broker.engine.model.settings import AddressSettings
 from broker.engine.queues.diverts import AddressExtras
-
-if TYPE_CHECKING:
-    from broker.engine.queues.queue import Queue
-    from broker.engine.queues.uncommitted import Uncommitted
+from broker.engine.queues.uncommitted import Uncommitted
 
 #: All possible sets of routing types, so that addresses share these objects.
 _KINDS: Final = {
@@ -26,28 +22,6 @@ _KINDS: Final = {
         frozenset(RoutingType),
     )
 }
-
-
-#: The queues that messages of an address may enter: anycast queues, multicast queues.
-Targets: TypeAlias = "tuple[list[Queue], list[Queue]]"
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class Reach:
-    """The queues that messages of an address may enter, or of all that share it (`Bindings`)."""
-
-    targets: Targets  # with those of wildcard addresses
-    patterns: tuple[Address, ...]  # these wildcard addresses
-    version: int  # of the bindings when it was made
-    match_cost: int = 0  # of the filters of `targets`
-    durable_ids: array[int] | None = None  # of the durable ones of many multicast `targets`; None: not asked for yet
-    stuck: Queue | None = None  # one that cannot page, as `Room` found it
-    stuck_at: int = -1  # when: see there
-    forgotten: bool = False  # to be made again
-
-
-#: That of all addresses without queues that no wildcard address matches.
-NO_REACH: Final = Reach(([], []), (), 0)
 
 
 class Producer(Protocol):
@@ -66,6 +40,10 @@ class AttachedSender(Protocol):
 
     def destination_lost(self) -> None:
         """The address, or a queue of it, was deleted by name."""
+
+
+#: The shared, empty `blocked` of addresses that have stopped nobody: an empty dict takes 80 bytes.
+NONE_BLOCKED: Final[dict[Producer, Uncommitted | None]] = {}
 
 
 @dataclass(slots=True, eq=False, repr=False)  # a repr would show all that it leads to
@@ -87,13 +65,6 @@ class Address:
     private_to: Access | None = None  # its owner's, if that connection alone may consume from it
     extras: AddressExtras | None = None  # when last asked for: see `Diverts.extras`
     extras_version: int = -1
-    queues: dict[Queue, None] = field(default_factory=dict)  # in the order of their bindings
-    reach: Reach = NO_REACH  # when last asked for: see `Bindings.targets`
-    targets_version: int = -1
-    targets_key: tuple[int, int] = (0, 0)
-    #: Queues of its own that came or went since `reach` was made, and whether each was in it; None: not known.
-    recent: dict[Queue, bool] | None = None
-    bound_at: int = 0  # of a wildcard address: the version of the bindings when its queues last changed
     turn: int = 0  # round-robin among several anycast queues
     size_bytes: int = 0
     size_messages: int = 0
@@ -104,7 +75,8 @@ class Address:
     routed: int = 0
     unrouted: int = 0
     dropped: int = 0
-    blocked: dict[Producer, Uncommitted | None] = field(default_factory=dict)  # of those within a transaction: its
+    #: The producers that it has stopped; of those within a transaction: what that holds.
+    blocked: dict[Producer, Uncommitted | None] = field(default_factory=lambda: NONE_BLOCKED)
     warned: frozenset[str] = frozenset()
     bound_once: bool = False
     unbound_since: int = 0

@@ -15,8 +15,8 @@ from typing import Final
 from broker.engine.model.errors import DiskFull, NoQueue, QueueDisabled
 from broker.engine.model.message import NEW, Message, MessageHeader, size_of
 from broker.engine.model.names import is_temporary
-from broker.engine.queues.address import Address, Targets
-from broker.engine.queues.bindings import ASKED_FOR_A_MICROSECOND, ENTERED_FOR_A_MICROSECOND
+from broker.engine.queues.address import Address
+from broker.engine.queues.bindings import ASKED_FOR_A_MICROSECOND, ENTERED_FOR_A_MICROSECOND, Targets
 from broker.engine.queues.matches import Matches
 from broker.engine.queues.paging import admit
 from broker.engine.queues.paging.tail import Landing
@@ -249,7 +249,7 @@ def _place(
     if full or state.paged or state.pending.paging:
         paged = admit.choose(state, header, queues, full=full)
     hold(state, queues, messages, nbytes)
-    durable = _durable_ids(address, queues) if header.durable else ()
+    durable = _durable_ids(state, address, queues) if header.durable else ()
     if durable:
         header_bytes = state.ledger.stored(header, durable, messages)
     end = state.journal.end
@@ -282,10 +282,12 @@ def are_many(state: State, queues: list[Queue]) -> bool:
     return len(queues) > 1 and len(queues) > state.steps.at_most(MANY_QUEUES)
 
 
-def _durable_ids(address: Address, queues: list[Queue]) -> Sequence[int]:
+def _durable_ids(state: State, address: Address, queues: list[Queue]) -> Sequence[int]:
     """The ids of the queues that store durable messages; noted if they are all that the address sends messages to."""
-    reach = address.reach
-    if queues is not reach.targets[1] or len(queues) <= MANY_QUEUES:
+    if len(queues) <= MANY_QUEUES:
+        return [queue.id for queue in queues if queue.durable]
+    reach = state.bindings.reached(address)
+    if queues is not reach.targets[1]:
         return [queue.id for queue in queues if queue.durable]
     if reach.durable_ids is None:
         reach.durable_ids = array("Q", [queue.id for queue in queues if queue.durable])

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
-from broker.engine.queues.address import Address, Producer
+from broker.engine.queues.address import NONE_BLOCKED, Address, Producer
 from broker.engine.queues.steps import LongWork, Steps, gathered
 from broker.engine.queues.uncommitted import Uncommitted
 
@@ -85,6 +85,8 @@ class Blocked:
 
     def add(self, address: Address, producer: Producer, held: Uncommitted | None) -> None:
         """Note that an address has stopped a producer; `held`: what the transaction holds in which it sends."""
+        if address.blocked is NONE_BLOCKED:
+            address.blocked = {}
         address.blocked[producer] = held
         self.addresses[address] = None
         self.by_producer.setdefault(producer, {})[address] = None
@@ -106,7 +108,7 @@ class Blocked:
         for producer, held in before.blocked.items():
             del self.by_producer[producer][before]
             self.add(after, producer, held)
-        before.blocked = {}
+        before.blocked = NONE_BLOCKED
         self.addresses.pop(before, None)
 
     def look_at(self, address: Address) -> None:

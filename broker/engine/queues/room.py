@@ -55,8 +55,8 @@ from broker.engine.model.message import (
 )
 from broker.engine.model.report import Report
 from broker.engine.model.settings import AddressFullPolicy, AddressSettings, PageFullPolicy
-from broker.engine.queues.address import Address, Producer, Targets
-from broker.engine.queues.bindings import Bindings
+from broker.engine.queues.address import Address, Producer
+from broker.engine.queues.bindings import Bindings, Targets
 from broker.engine.queues.blocked import Blocked
 from broker.engine.queues.consumer import UNLIMITED
 from broker.engine.queues.queue import Queue

@@ -22,10 +22,10 @@ from broker.engine.model.notes import NOTIFICATIONS, Notes
 from broker.engine.model.report import Report
 from broker.engine.model.settings import AddressSettings, from_mapping
 from broker.engine.model.settings_match import CACHE_RESULTS_MAX, Fields, SettingsTable
-from broker.engine.queues.address import Address, AttachedSender, Targets
+from broker.engine.queues.address import Address, AttachedSender
 from broker.engine.queues.alarms import Alarms
-from broker.engine.queues.bindings import Bindings
-from broker.engine.queues.diverts import Diverts
+from broker.engine.queues.bindings import Bindings, Targets
+from broker.engine.queues.divert_table import Diverts
 from broker.engine.queues.duplicates import Duplicates
 from broker.engine.queues.ledger import Ledger
 from broker.engine.queues.pending import Pending

@@ -127,10 +127,10 @@ def redefine(state: State, queue: Queue, routing_type: RoutingType, filter: Filt
     if queue.routing_type is routing_type and (queue.filter.text if queue.filter else "") == text:
         return False
     assert queue.routing_type is routing_type or not queue.consumers, "they have subscribed to one of the other type"
-    state.bindings.unbind(queue)
-    changes, queue.routing_type, queue.filter = queue.routing_type is not routing_type, routing_type, filter
-    queue.refresh()
-    state.bindings.bind(queue)
+    changes = queue.routing_type is not routing_type
+    with state.bindings.redefining(queue):
+        queue.routing_type, queue.filter = routing_type, filter
+        queue.refresh()
     if changes and routing_type not in queue.address.routing_types:
         registry.add_routing_type(state, queue.address, routing_type)
     _define(state, queue)
@@ -193,7 +193,7 @@ def pause_address(state: State, address: Address, *, paused: bool) -> bool:
     if address.paused == paused:
         return False
     address.paused = paused
-    for queue in address.queues:
+    for queue in state.bindings.queues(address):
         queue.refresh()
         state.dirty[queue] = None
     state.journal.define(address.id, address_record(address))

@@ -119,7 +119,7 @@ def _equipped(
     wanted = routing_type
     if wanted is None and len(address.routing_types) == 1:
         wanted = next(iter(address.routing_types))
-    if wanted is RoutingType.ANYCAST and not any(q.routing_type is wanted for q in address.queues):
+    if wanted is RoutingType.ANYCAST and not any(q.routing_type is wanted for q in state.bindings.queues(address)):
         _auto_create_queue(state, address, address.name, RoutingType.ANYCAST, access, asked)
     elif asked and wanted is RoutingType.ANYCAST:
         queue = state.queues.get(address.name)
@@ -225,7 +225,7 @@ def _named(
 
 
 def _anycast_queue(state: State, address: Address, access: Access, asked: RequestedAttributes) -> Queue:
-    anycast = [queue for queue in address.queues if queue.routing_type is RoutingType.ANYCAST]
+    anycast = [queue for queue in state.bindings.queues(address) if queue.routing_type is RoutingType.ANYCAST]
     for queue in anycast:
         if queue.name == address.name:
             return queue

@@ -99,5 +99,5 @@ def _has_history(state: State, address: Address) -> bool:
     """Whether messages are stored for later queues of the address, which is retroactive."""
     extras = state.diverts.extras(address)
     own = [] if extras is None else [divert for divert in extras.others if divert.internal]
-    rings = [queue for divert in own for name in divert.forwarding for queue in state.addresses[name].queues]
-    return any([ring.message_count for ring in rings])
+    homes = [state.addresses[name] for divert in own for name in divert.forwarding]
+    return any([ring.message_count for home in homes for ring in state.bindings.queues(home)])

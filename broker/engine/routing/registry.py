@@ -120,8 +120,8 @@ def delete_address(state: State, address: Address) -> None:
     """Delete an address, which must have no queues.  No effect if it was deleted with its last queue."""
     if state.addresses.get(address.name) is not address:
         return
-    assert not address.queues, "an address with queues cannot be deleted"
     del state.addresses[address.name]
+    state.bindings.remove(address)
     if address.size_messages:
         state.room.departed[address.name] = address
     state.unused.pop(address, None)
@@ -135,7 +135,7 @@ def delete_address(state: State, address: Address) -> None:
 def delete_with_queues(state: State, address: Address, then: Callable[[], None] = lambda: None) -> None:
     """Delete an address and its queues, with those that clients make meanwhile: many in steps.  Then call `then`."""
     work = _deletion(state, address, then)
-    if len(address.queues) > state.steps.at_most(DELETED_TOGETHER):
+    if len(state.bindings.queues(address)) > state.steps.at_most(DELETED_TOGETHER):
         state.steps.begin(("deleted address", address), gathered(work))
     else:
         for _ in work:
@@ -152,11 +152,11 @@ def _deletion(state: State, address: Address, then: Callable[[], None]) -> LongW
 def delete_in_steps(state: State, address: Address, delete: Callable[[State, Queue], None] | None = None) -> LongWork:
     """Delete an address and its queues, each by `delete`; at the end all those that clients have made meanwhile."""
     delete = delete or delete_queue
-    for queue in list(address.queues):  # there may be 100,000
+    for queue in list(state.bindings.queues(address)):  # there may be 100,000
         cost = deletion_cost(queue)
         delete(state, queue)
         yield cost
-    for queue in list(address.queues):
+    for queue in list(state.bindings.queues(address)):
         delete(state, queue)
     delete_address(state, address)
 
@@ -172,6 +172,7 @@ def _enter(state: State, address: Address) -> None:
     name = address.name
     address.wildcard = state.syntax.routes(name)
     state.addresses[name] = address
+    state.bindings.add(address)
     state.room.take_over(address)
     state.passing.pop(name, None)
     _watch(state, address)
@@ -244,7 +245,6 @@ def bind(state: State, queue: Queue) -> None:
     address = queue.address
     state.queues[queue.name] = queue
     state.queues_by_id[queue.id] = queue
-    address.queues[queue] = None
     address.bound_once = True
     state.unused.pop(address, None)
     state.passing.clear()
@@ -260,11 +260,10 @@ def unbind(state: State, queue: Queue) -> None:
         watcher.queue_gone(queue)
     del state.queues[queue.name]
     del state.queues_by_id[queue.id]
-    del address.queues[queue]
-    if not address.queues:
+    state.bindings.unbind(queue)
+    if not state.bindings.queues(address):
         address.unbound_since = state.now
         _watch(state, address)
-    state.bindings.unbind(queue)
     if not pageable(queue):
         state.room.wake()  # it may have been the one that could not page
     state.quotas.remove(queue.creator)
@@ -347,14 +346,14 @@ def undo(state: State, address: Address, made: list[Callable[[], None]]) -> None
     """Delete what was created for a send to this address that came to nothing, unless somebody uses it by now."""
     if address in state.senders or address.configured or address.routed or address.unrouted:
         return
-    if any([queue.used or queue.configured or queue.message_count for queue in address.queues]):
+    if any([queue.used or queue.configured or queue.message_count for queue in state.bindings.queues(address)]):
         return
     while made:
         made.pop()()
 
 
 def _unmake_address(state: State, address: Address) -> None:
-    if not address.queues:
+    if not state.bindings.queues(address):
         delete_address(state, address)
 
 
@@ -366,7 +365,7 @@ def _unmake_queue(state: State, queue: Queue) -> None:
 def _unmake_types(state: State, address: Address, types: AbstractSet[RoutingType]) -> None:
     if state.addresses.get(address.name) is not address:
         return
-    address.routing_types = types | {queue.routing_type for queue in address.queues}
+    address.routing_types = types | {queue.routing_type for queue in state.bindings.queues(address)}
     state.journal.define(address.id, address_record(address))
 
 
@@ -400,7 +399,9 @@ def dead_letter_queues(state: State) -> list[Queue]:
     """The queues of all dead-letter and expiry addresses, by name."""
     names = state.settings_table.values("dead_letter_address", "expiry_address")
     addresses = [state.addresses[name] for name in names if isinstance(name, str) and name in state.addresses]
-    return sorted([queue for address in addresses for queue in address.queues], key=lambda queue: queue.name)
+    return sorted(
+        [queue for address in addresses for queue in state.bindings.queues(address)], key=lambda queue: queue.name
+    )
 
 
 def change_settings(state: State, settings: SettingsTable) -> LongWork:
@@ -416,7 +417,7 @@ def change_settings(state: State, settings: SettingsTable) -> LongWork:
         address.extras_version = -1
         state.duplicates.limit(address)
         yield SETTINGS_COST
-        for queue in address.queues.copy():
+        for queue in list(state.bindings.queues(address)):
             queue.refresh()
             yield REFRESH_COST
     state.passing.clear()

@@ -92,19 +92,19 @@ class AddressDeleted(Shown):
     queues: int = Field(description="How many queues were deleted with it.")
 
 
-def _counts(address: Address) -> dict[str, object]:
+def _counts(engine: Engine, address: Address) -> dict[str, object]:
     return {
         "routing_types": sorted(kind.name for kind in address.routing_types),
-        "queues": len(address.queues),
+        "queues": len(engine.queues_of(address)),
         "messages": address.size_messages,
         "bytes": address.size_bytes,
         "full": is_full(address),
     }
 
 
-def address_counts(address: Address) -> AddressCounts:
+def address_counts(engine: Engine, address: Address) -> AddressCounts:
     """An address in a list."""
-    return model_of(AddressCounts, address, **_counts(address))
+    return model_of(AddressCounts, address, **_counts(engine, address))
 
 
 def _remote_queue(links: Links, name: str) -> RemoteQueue | None:
@@ -117,11 +117,11 @@ def _remote_queue(links: Links, name: str) -> RemoteQueue | None:
 
 def address_shown(engine: Engine, links: Links, address: Address, access: Access) -> AddressShown:
     """An address in detail, with the queues and diverts that the caller manages."""
-    queues, manage = islice(address.queues, QUEUES_SHOWN_MAX), Permission.MANAGE
+    queues, manage = islice(engine.queues_of(address), QUEUES_SHOWN_MAX), Permission.MANAGE
     return model_of(
         AddressShown,
         address,
-        **_counts(address),
+        **_counts(engine, address),
         internal=engine.operators.is_own(address),
         stopped_producers=len(address.blocked),
         queue_names=[queue.name for queue in queues if access.might(manage, address.name, queue.name)],

@@ -91,11 +91,13 @@ class AddressCalls:
         internal: Internal = False,
     ) -> AddressList:
         """The addresses that the caller manages, by name."""
-        addresses, every = self._engine.addresses, await self._names.addresses(internal=internal)
+        engine, addresses, every = self._engine, self._engine.addresses, await self._names.addresses(internal=internal)
         every = [each for each in every if name in each] if name else every
         names = await managed(access, every, lambda name: (name, ""))
         chosen, next = after_name(names, "addresses", after, limit)
-        shown = await in_turns(address_counts(addresses[name]) if name in addresses else None for name in chosen)
+        shown = await in_turns(
+            address_counts(engine, addresses[name]) if name in addresses else None for name in chosen
+        )
         return AddressList(addresses=shown, next=next, total=len(names))
 
     async def show(self, name: Name, access: CallerAccess) -> AddressShown:
@@ -130,12 +132,12 @@ class AddressCalls:
         if paused is not None and self._engine.operators.pause_address(address, paused=paused):
             log_action(request, "address.paused" if paused else "address.resumed", address=address.name)
         await durable(self._engine)
-        return AddressPaused(name=address.name, paused=address.paused, queues=len(address.queues))
+        return AddressPaused(name=address.name, paused=address.paused, queues=len(self._engine.queues_of(address)))
 
     async def delete(self, request: Request, name: Name, force: Force = False) -> AddressDeleted:
         """Delete an address, with `force` even one that has queues; answered once that is on disk."""
         address = self._engine.operators.address(name)
-        queues = len(address.queues)
+        queues = len(self._engine.queues_of(address))
         self._broker.tick.enter()
         delete = self._engine.operators.delete_address
         await finished(lambda done: delete(address, with_queues=force, then=done))

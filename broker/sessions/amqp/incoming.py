@@ -85,7 +85,7 @@ class Place(NamedTuple):
         if queue is not None:
             return f"queue {queue.name} was deleted" if queue.deleted else ""
         wanted = address.routing_types if self.routing_type is None else {self.routing_type}
-        if RoutingType.MULTICAST in wanted or any(each.routing_type in wanted for each in address.queues):
+        if RoutingType.MULTICAST in wanted or any(each.routing_type in wanted for each in engine.queues_of(address)):
             return ""
         return f"the queue of address {address.name} was deleted"
 

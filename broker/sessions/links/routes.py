@@ -324,10 +324,8 @@ class ReceivingRoute(IncomingLink):
 
     def fetch_for_consumers(self) -> None:
         """Ask for the messages that local consumers wait for, with a receiver for each selector in use."""
-        now, parts = self._owner.engine.now, self.parts
-        wanted = {
-            each.selector for queue in self.place.address.queues for each in queue.consumers if not each.on_demand
-        }
+        now, parts, queues = self._owner.engine.now, self.parts, self._owner.engine.queues_of(self.place.address)
+        wanted = {each.selector for queue in queues for each in queue.consumers if not each.on_demand}
         for selector, part in list(parts.items()):
             if selector in wanted:
                 part.wanted_at = now
@@ -366,7 +364,8 @@ class ReceivingRoute(IncomingLink):
 
     def _fetch(self) -> None:
         most = self._owner.options.credits
-        lacking = max([self._lacking(queue, most) for queue in self.place.address.queues], default=0)
+        queues = self._owner.engine.queues_of(self.place.address)
+        lacking = max([self._lacking(queue, most) for queue in queues], default=0)
         if self.peer is Peer.BARTLEBY:  # it has reserved messages for this route, whether they are wanted here or not
             lacking = max(lacking, self.link.available)
         wanted = 0 if self._blocked else max(min(lacking, 1 if self.probing else most), 0)

@@ -59,7 +59,7 @@ class Destinations:
     def answered(self, destination: str) -> bool:
         """Whether a temporary destination has consumers."""
         node = self._made.get(destination)
-        return node is not None and any(queue.consumers for queue in node.queues)
+        return node is not None and any(queue.consumers for queue in self._engine.queues_of(node))
 
     def _node(self, destination: str, kind: RoutingType) -> Address:
         node = self._made.get(destination)

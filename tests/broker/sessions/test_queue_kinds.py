@@ -91,11 +91,11 @@ def test_a_subscription_is_made_as_the_topic_asks(broker: SimBroker) -> None:
     stomp = broker.subscriber("/topic/prices?ring-size=1&consumers-before-dispatch=2")
     for n in range(3):
         stomp.send("/topic/prices?ring-size=1", b"%d" % n)
-    (queue,) = broker.engine.addresses["prices"].queues
+    (queue,) = broker.engine.queues_of(broker.engine.addresses["prices"])
     assert [m.body for m, _ in broker.engine.messages.browse(queue)] == [b"2"]
     amqp = AmqpSim(broker)
     amqp.receiver("topic://other?last-value=true")
-    (queue,) = broker.engine.addresses["other"].queues
+    (queue,) = broker.engine.queues_of(broker.engine.addresses["other"])
     assert queue.attributes.last_value
 
 

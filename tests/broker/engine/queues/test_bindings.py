@@ -59,7 +59,7 @@ def test_a_list_that_is_out_of_date_is_forgotten_whoever_has_it(bench: Bench) ->
     for topic in topics:
         found.targets(topic)
         queued(bench, bench.engine.addresses["w.#"], f"more-{topic.name}")
-    held = {id(topic.reach): len(topic.reach.targets[1]) for topic in topics}
+    held = {id(reach): len(reach.targets[1]) for reach in [found._of(topic).reach for topic in topics]}
     assert sum(held.values()) == MANY + TOPICS - 1, "one list, as the last one got it"
     assert len(found.targets(topics[0])[1]) == MANY + TOPICS
 
@@ -75,9 +75,9 @@ def test_all_lists_have_a_limit_together(bench: Bench, monkeypatch: pytest.Monke
         for topic, queue in zip(topics, own, strict=True):
             assert found.targets(topic) == ([], [queue, *many])
             assert places(found) == found._places <= 5 * MANY
-    assert sum([len(topic.reach.targets[1]) for topic in topics]) <= 5 * MANY
+    assert sum([len(found._of(topic).reach.targets[1]) for topic in topics]) <= 5 * MANY
     for topic in topics:
-        bench.engine.delete_queue(next(iter(topic.queues)))
+        bench.engine.delete_queue(next(iter(found.queues(topic))))
     assert not found._reaches
     assert found._places == 0
 

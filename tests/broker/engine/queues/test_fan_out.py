@@ -316,7 +316,7 @@ def test_random_sends_deletions_and_crashes(seed: int) -> None:
     bench.check()
     address, state = bench.engine.addresses["t"], bench.engine._state
     assert (address.landing_messages, address.landing_bytes, state.pending.paging) == (0, 0, 0)
-    assert not any([queue.paging or queue.fanned or queue.landing for queue in address.queues])
+    assert not any([queue.paging or queue.fanned or queue.landing for queue in bench.engine.queues_of(address)])
     for name, bodies in sent.items():
         taken = [body_of(each) for each in takers[name].taken] if name in takers else []
         assert [*got[name], *taken, *(b for b in bench.bodies(name) if b not in taken)] == bodies, (

@@ -46,12 +46,12 @@ def test_its_queues_go_some_at_a_time(
     assert len(taker.take()) == 1
     bench.limit_ticks(1_000, least=1_000, together=4)
     delete()
-    left = [len(address.queues)]
+    left = [len(bench.engine.queues_of(address))]
     bench.engine.operators.make_queue(NewQueue("new", address.name, MULTICAST))
-    while address.queues:
+    while bench.engine.queues_of(address):
         bench.broker.tick.end()
         bench.enter()
-        left.append(len(address.queues))
+        left.append(len(bench.engine.queues_of(address)))
     assert len(left) > 3, "ticks"
     assert left[0] > 0
     assert taker.closed == [f"queue q{QUEUES - 1} was deleted"]

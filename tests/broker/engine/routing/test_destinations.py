@@ -20,7 +20,7 @@ def test_a_send_makes_the_address_and_an_anycast_one_its_queue() -> None:
     state = Bench().enter()._state
     address, queue = destinations.destination(state, "a", ANYCAST)
     assert queue is None
-    assert (address.routing_types, [q.name for q in address.queues]) == ({ANYCAST}, ["a"])
+    assert (address.routing_types, [q.name for q in state.bindings.queues(address)]) == ({ANYCAST}, ["a"])
     assert address.auto_created
     assert destinations.destination(state, "a", ANYCAST)[0] is address
 
@@ -29,7 +29,7 @@ def test_an_address_that_is_anycast_gets_its_queue_also_when_the_send_states_not
     state = Bench().enter()._state
     address = registry.create_address(state, "a", {ANYCAST})
     destinations.destination(state, "a", None)
-    assert [q.name for q in address.queues] == ["a"]
+    assert [q.name for q in state.bindings.queues(address)] == ["a"]
 
 
 def test_a_send_adds_the_routing_type_that_it_states() -> None:
@@ -37,7 +37,7 @@ def test_a_send_adds_the_routing_type_that_it_states() -> None:
     address = registry.create_address(state, "a", {MULTICAST})
     assert destinations.destination(state, "a", ANYCAST)[0] is address
     assert address.routing_types == {ANYCAST, MULTICAST}
-    assert [q.routing_type for q in address.queues] == [ANYCAST]
+    assert [q.routing_type for q in state.bindings.queues(address)] == [ANYCAST]
 
 
 def test_a_queue_in_the_way_is_told_with_what_it_is() -> None:
@@ -166,9 +166,9 @@ def test_letter_queues_take_exactly_their_address() -> None:
     for _ in range(2):
         ensure_queue(state, target, "it's", expiry=False)
         ensure_queue(state, target, "it's", expiry=True)
-    found = {q.name: q.filter.text for q in target.queues if q.filter}
+    found = {q.name: q.filter.text for q in state.bindings.queues(target) if q.filter}
     assert found == {"<it's>": "_AMQ_ORIG_ADDRESS = 'it''s'", "EXP.it's": "_AMQ_ORIG_ADDRESS = 'it''s'"}
-    assert all(q.durable and q.auto_created for q in target.queues if q.filter)
+    assert all(q.durable and q.auto_created for q in state.bindings.queues(target) if q.filter)
 
 
 def test_a_letter_queue_whose_name_cannot_be_is_reported(bench: Bench) -> None:

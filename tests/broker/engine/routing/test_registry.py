@@ -24,7 +24,7 @@ def test_a_queue_leaves_its_address_without_a_search(bench: Bench, monkeypatch: 
     monkeypatch.setattr(Queue, "__eq__", compare)
     bench.close(takers[40], redelivery.CLOSED)
     assert not compared
-    assert len(bench.engine.addresses["t"].queues) == 49
+    assert len(bench.engine.queues_of(bench.engine.addresses["t"])) == 49
 
 
 def test_the_queues_of_an_address_keep_their_order(bench: Bench) -> None:
@@ -33,4 +33,4 @@ def test_the_queues_of_an_address_keep_their_order(bench: Bench) -> None:
     bench.close(takers[0], redelivery.CLOSED)
     bench.close(takers[3], redelivery.CLOSED)
     last = bench.take("t", RoutingType.MULTICAST)
-    assert list(bench.engine.addresses["t"].queues) == [*queues[1:3], *queues[4:], last.consumer.queue]
+    assert list(bench.engine.queues_of(bench.engine.addresses["t"])) == [*queues[1:3], *queues[4:], last.consumer.queue]
