@@ -30,7 +30,6 @@ from broker.daemon.wiring import Broker, Environment, assemble, recover
 from broker.engine.engine import Engine
 from broker.engine.model.access import UNRESTRICTED
 from broker.engine.model.message import RoutingType
-from broker.engine.routing import registry
 from broker.sessions.reading import Reading
 from broker.sessions.stomp.headers import Prefixes
 from broker.sessions.stomp.send import Sends
@@ -91,8 +90,8 @@ def _leading_wildcards(engine: Engine, count: int) -> list[str]:
 
 
 def _queue(engine: Engine, address: str, name: str = "") -> None:
-    made = registry.create_address(engine._state, address, {RoutingType.MULTICAST})
-    registry.create_queue(engine._state, made, name or address, RoutingType.MULTICAST, durable=False)
+    made = engine._state.registry.create_address(address, {RoutingType.MULTICAST})
+    engine._state.registry.create_queue(made, name or address, RoutingType.MULTICAST, durable=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +177,7 @@ def seconds(engine: Engine, names: Iterator[str], messages: int, *, binding: boo
     reading = Reading(_Connection(), _Connection())
     format = engine.formats[_FORMAT]
     sends = Sends(engine, reading, destinations, format, transactions, lambda destination: None, expect)
-    wildcards = registry.create_address(engine._state, "made.#", {RoutingType.MULTICAST}) if binding else None
+    wildcards = engine._state.registry.create_address("made.#", {RoutingType.MULTICAST}) if binding else None
     frames = [
         b"SEND\ndestination:%b\ncontent-length:100\n\n%b\0" % (next(names).encode(), _BODY) for _ in range(messages)
     ]
@@ -188,7 +187,7 @@ def seconds(engine: Engine, names: Iterator[str], messages: int, *, binding: boo
             engine.ticks.begin()
             if wildcards is not None:
                 engine.delete_queue(
-                    registry.create_queue(engine._state, wildcards, "made", RoutingType.MULTICAST, durable=False)
+                    engine._state.registry.create_queue(wildcards, "made", RoutingType.MULTICAST, durable=False)
                 )
         codec.receive_data(frame)
         for event in codec.events():
@@ -198,7 +197,7 @@ def seconds(engine: Engine, names: Iterator[str], messages: int, *, binding: boo
             engine.ticks.end()
     spent = getrusage(RUSAGE_SELF).ru_utime - start
     if wildcards is not None:
-        registry.delete_address(engine._state, wildcards)
+        engine._state.registry.delete_address(wildcards)
     return spent
 
 

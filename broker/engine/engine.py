@@ -61,10 +61,11 @@ from broker.engine.queues.queue import Queue
 from broker.engine.queues.room import Usage
 from broker.engine.queues.state import State
 from broker.engine.queues.tracer import Tracer
+from broker.engine.queues.types.kind import equip
 from broker.engine.queues.watcher import Watcher
 from broker.engine.recovery.cleaning import Cleaner
 from broker.engine.recovery.restore import Restored, restore
-from broker.engine.routing import alter, destinations, registry
+from broker.engine.routing import alter, deletion, destinations
 from broker.engine.tick import Ticks
 from broker.engine.watchers import Watchers
 from store.decode import RawRecord
@@ -91,7 +92,8 @@ class Engine:
         prepare()
         self._state = state = State(
             journal=journal,
-            settings_table=settings,
+            settings=settings,
+            equip=equip,
             pages=pages,
             clock=clock,
             cpu=cpu,
@@ -109,7 +111,7 @@ class Engine:
         #: Read-only views; only verbs change them.
         self.addresses: Mapping[str, Address] = state.addresses
         self.queues: Mapping[str, Queue] = state.queues
-        self.queues_by_id: Mapping[int, Queue] = state.queues_by_id
+        self.queues_by_id: Mapping[int, Queue] = state.registry.queues_by_id
         self.diverts: Mapping[str, Divert] = state.diverts.by_name
         self.formats: Mapping[int, Format] = state.formats
         self.syntax = state.syntax
@@ -121,7 +123,7 @@ class Engine:
         self.random = random
         self.limits = limits
         self.alarms = state.alarms
-        self.quotas = state.quotas
+        self.quotas = state.registry.quotas
         self.retained = Retained(state)
         self.retained_feed = RetainedFeed(state, self.retained)
         self.system_topics = SystemTopics(state)
@@ -174,7 +176,7 @@ class Engine:
 
     def watch(self, watcher: Watcher) -> None:
         """Report created and deleted addresses and queues to a watcher."""
-        self._state.watchers.append(watcher)
+        self._state.registry.watchers.append(watcher)
 
     def trace(self, tracer: Tracer) -> None:
         """Report what happens to messages to a tracer from now on."""
@@ -189,7 +191,7 @@ class Engine:
 
         Raises the errors of `destinations.queue_to_consume`, NotBrowsable for a topic, and InvalidSelector.
         """
-        with registry.undoing(self._state):
+        with self._state.registry.undoing():
             queue = destinations.queue_to_consume(
                 self._state, name, routing_type, access=access, permission=Permission.BROWSE, asked=asked
             )
@@ -214,18 +216,18 @@ class Engine:
 
     def queue(self, name: str) -> Queue:
         """A queue by name or FQQN.  Raises NotFound."""
-        return registry.find_queue(self._state, name)
+        return self._state.registry.find_queue(name)
 
     def delete_subscription(self, name: str, access: Access = UNRESTRICTED) -> None:
         """Delete a durable subscription.  Raises NotFound, Denied, or AlreadyInUse while it is consumed."""
         queue = subscribe.deletable(self._state, name, access)
         if queue.consumers:
             raise AlreadyInUse(f"subscription {name} has a consumer")
-        registry.delete_queue(self._state, queue)
+        deletion.delete_queue(self._state, queue)
 
     def delete_queue(self, queue: Queue) -> None:
         """Delete a queue: remove its messages by name (deleted) and close its consumers.  Raises AlreadyInUse."""
-        registry.delete_queue(self._state, queue)
+        deletion.delete_queue(self._state, queue)
 
     def make_temporary(self, routing_type: RoutingType, access: Access, use: Permission, *, private: bool) -> Address:
         """A temporary destination, see `destinations.make_temporary`.  Raises Denied, TooManyQueues."""
@@ -234,7 +236,7 @@ class Engine:
     def delete_temporary(self, address: Address) -> None:
         """Delete a temporary destination with its queues, many in steps; no effect if it is deleted already."""
         if self._state.addresses.get(address.name) is address:
-            registry.delete_with_queues(self._state, address)
+            deletion.delete_with_queues(self._state, address)
 
     # -- security, audits ------------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ class Watchers(Watcher):
         self.slow = SlowConsumers(state)
         self.dead_letter_rules = DeadLetterRules(state, security, transactions.holding)
         self._sessions = sessions
-        state.watchers += [self, self.retroactive, self.notifications]
+        state.registry.watchers += [self, self.retroactive, self.notifications]
 
     def settle(self) -> LongWork:
         """Apply the settings, after a start and whenever they have changed."""

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from broker.engine.model.message import DL_REASON, DL_TEXT, RoutingType
 from broker.engine.moves.transfer import MessageRange
-from broker.engine.routing import registry
 from broker.management.models.messages import message_shown
 from protocols.amqp.encode import encode
 from protocols.amqp.performatives import Accepted, Error, Header, Modified, Rejected, Source
@@ -80,10 +79,10 @@ def _prepared() -> SimBroker:
     broker = SimBroker(small(*SETTINGS, segment_bytes=1 << 18, retained=False))
     state = broker.enter()._state
     for name in ("jobs", "tasks", "late", "park"):
-        registry.create_queue(state, registry.ensure_address(state, name), name, RoutingType.ANYCAST, durable=True)
-    out = registry.ensure_address(state, "out")
+        state.registry.create_queue(state.registry.ensure_address(name), name, RoutingType.ANYCAST, durable=True)
+    out = state.registry.ensure_address("out")
     for name in (*(f"stomp{version}" for version in STOMP_VERSIONS), "amqp"):
-        registry.create_queue(state, out, name, RoutingType.MULTICAST, durable=True)
+        state.registry.create_queue(out, name, RoutingType.MULTICAST, durable=True)
     broker.run()
     for version in MQTT_VERSIONS:
         client = subscriber(broker, version)

@@ -158,7 +158,7 @@ def check_accounts(broker: SimBroker) -> dict[str, Account]:
         assert not account.deleted
     # What an open transaction held of a deleted queue went with the queue: nobody is left to say so by name.
     for id, account in found.items():
-        assert account.deleted or id in state.queues_by_id, f"{account.name} is gone"
+        assert account.deleted or id in state.registry.queues_by_id, f"{account.name} is gone"
     assert not death_faults([record for _, record in records])
     return {account.name: account for account in found.values() if not account.deleted}
 

@@ -28,7 +28,7 @@ from broker.engine.queues import clearing
 from broker.engine.queues.consumer import AckMode, Subscriber
 from broker.engine.queues.queue import Consumer, Queue, Sink
 from broker.engine.queues.state import State
-from broker.engine.routing import alter, registry
+from broker.engine.routing import alter, deletion
 
 _ANYCAST_ONLY: Final = {RoutingType.ANYCAST}
 
@@ -152,7 +152,7 @@ class ClientSubscriptions:
             subscription.consumer = None
             self._consumers.close(consumer, how)
             if not (subscription.borrowed or subscription.shared or consumer.queue.deleted):
-                registry.delete_queue(self._state, consumer.queue)
+                deletion.delete_queue(self._state, consumer.queue)
         self._update_durable_only(subscription)
 
     def end(self, subscription: ClientSubscription, *, finishing: bool = False) -> None:
@@ -182,7 +182,7 @@ class ClientSubscriptions:
             alter.become(state, queue, replace(queue.attributes, enabled=False))
             clearing.leave_nothing(state, queue)
         elif queue.is_shared_subscription or consumer is not None or not queue.consumers:
-            registry.delete_queue(state, queue)
+            deletion.delete_queue(state, queue)
 
     def _lasting(self, subscription: ClientSubscription) -> Queue | None:
         """The queue that a subscription has with or without a consumer, if it has one.
@@ -205,7 +205,7 @@ class ClientSubscriptions:
         self._consumers.close(consumer, how)
         self._finishing -= Counter([name])
         if name not in self._finishing and name not in self.shares and not consumer.queue.deleted:
-            registry.delete_queue(self._state, consumer.queue)
+            deletion.delete_queue(self._state, consumer.queue)
 
     def _update_durable_only(self, subscription: ClientSubscription) -> None:
         """Set whether the subscription's queue accepts only durable messages."""
@@ -224,4 +224,4 @@ class ClientSubscriptions:
         for queue in list(self._state.queues.values()):
             kept = queue.name in self.shares or queue.name in self._finishing
             if queue.is_shared_subscription and not kept:
-                registry.delete_queue(self._state, queue)
+                deletion.delete_queue(self._state, queue)

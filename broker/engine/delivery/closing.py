@@ -21,7 +21,7 @@ from broker.engine.queues.queue import Consumer, Queue
 from broker.engine.queues.removal import settle_acknowledged
 from broker.engine.queues.state import NO_WAY_BACK, State
 from broker.engine.queues.steps import LongWork
-from broker.engine.routing import alter, registry
+from broker.engine.routing import alter, deletion
 
 #: What it costs to recheck a consumer, and perhaps to close it, in microseconds (`queues.steps`).
 RECHECK_COST: Final = 5
@@ -49,7 +49,7 @@ def close(state: State, consumer: Consumer, how: DeliveryOutcome) -> None:
         consumer.reservation.detached(consumer)
     consumer_lifecycle.on_detach(state, queue)
     if queue.temporary and not queue.consumers and not queue.deleted:
-        registry.delete_queue(state, queue)
+        deletion.delete_queue(state, queue)
 
 
 def close_all(

@@ -19,7 +19,6 @@ from broker.engine.queues.paging.depage import RETRY_MS
 from broker.engine.queues.queue import Consumer, Queue, Sink
 from broker.engine.queues.state import NO_WAY_BACK, State
 from broker.engine.queues.steps import LongWork
-from broker.engine.routing import registry
 from store.record import DeadLetterReason
 
 #: Deliveries of a cumulative consumer that are settled at once: some milliseconds if they fail.
@@ -51,7 +50,7 @@ class Consumers:
         self._state.begin()
         filter = subscribe.parse_selector(request.selector)
         self._state.selectors.check(sink.transport, filter)
-        with registry.undoing(self._state):
+        with self._state.registry.undoing():
             queue, predicate = subscribe.find(self._state, request, filter)
             if self._state.pending.held is not None and not self._state.pending.held.is_older(queue):
                 self._state.pending.held.depend()

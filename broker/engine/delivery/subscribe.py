@@ -30,7 +30,7 @@ from broker.engine.queues.consumer_lifecycle import check_room
 from broker.engine.queues.cursors import MATCH_COST
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
-from broker.engine.routing import alter, destinations, registry
+from broker.engine.routing import alter, deletion, destinations
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +140,12 @@ def _subscription(state: State, address: Address, filter: Filter | None, request
             raise AlreadyInUse(f"subscription {name} {changed}: unsubscribe it first")
         access.require(delete_permission(durable=queue.durable), queue.address.name, name, named=name)
         _check_creation(state, address, request, replaced=queue)
-        registry.delete_queue(state, queue)
+        deletion.delete_queue(state, queue)
     else:
         _check_creation(state, address, request)
-    attributes = state.attributes(address, name, request.asked)
+    attributes = state.registry.attributes(address, name, request.asked)
     check_room(name, attributes, 0)
-    return registry.create_queue(
-        state,
+    return state.registry.create_queue(
         address,
         name,
         RoutingType.MULTICAST,
@@ -171,9 +170,9 @@ def _check_creation(
     access = request.access
     access.require(create_permission(durable=request.durable), address.name, request.name)
     if replaced is None or replaced.creator != access.user:
-        state.quotas.check(access.user)
+        state.registry.quotas.check(access.user)
     if request.durable:
-        registry.check_room(state, essential=True)
+        destinations.check_room(state, essential=True)
 
 
 def _knows(request: SubscribeRequest, queue: Queue) -> bool:

@@ -426,11 +426,11 @@ def _checked(state: State, transaction: Transaction, undo: list[Callable[[], Non
 @contextmanager
 def _creating(state: State, undo: list[Callable[[], None]]) -> Iterator[None]:
     """A context in which is noted how to delete what is created."""
-    outer, state.made = state.made, undo
+    outer, state.registry.made = state.registry.made, undo
     try:
         yield
     finally:
-        state.made = outer
+        state.registry.made = outer
 
 
 def _find_again(state: State, send: Send) -> None:

@@ -29,7 +29,6 @@ from broker.engine.queues.address import Address
 from broker.engine.queues.queue import Consumer, Queue
 from broker.engine.queues.removal import has_room, remove, report_no_room
 from broker.engine.queues.state import State
-from broker.engine.routing import registry
 from store.record import DEAD_LETTERED_BYTES, REMOVAL_BYTES, DeadLetterReason, RemovalReason
 
 
@@ -82,7 +81,7 @@ def send_to_dla(
 def settings_of(state: State, queue: Queue, message: Message) -> AddressSettings:
     """The settings that decide what happens to a dead message of a queue."""
     if queue.name in state.transmission:
-        return state.settings(message.header.address)
+        return state.registry.settings(message.header.address)
     return queue.address.settings
 
 
@@ -185,7 +184,7 @@ def note(state: State, type: str, queue: Queue | None, message: Message, target:
 
 def target_of(state: State, name: str, message: Message, *, automatic: bool, expiry: bool) -> Address:
     """The dead-letter or expiry address, created if missing, with a queue for the message's address if `automatic`."""
-    target = registry.ensure_address(state, name)
+    target = state.registry.ensure_address(name)
     if automatic and message.header.address != name:
         ensure_queue(state, target, message.header.address, expiry=expiry)
     return target
@@ -205,7 +204,7 @@ def ensure_queue(state: State, target: Address, source: str, *, expiry: bool) ->
 
 
 def _queue_name(state: State, source: str, *, expiry: bool) -> str:
-    settings = state.settings(source)
+    settings = state.registry.settings(source)
     if expiry:
         return f"{settings.expiry_queue_prefix}{source}{settings.expiry_queue_suffix}"
     return f"{settings.dead_letter_queue_prefix}{source}{settings.dead_letter_queue_suffix}"

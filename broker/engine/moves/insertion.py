@@ -18,7 +18,6 @@ from broker.engine.queues import arrival
 from broker.engine.queues.address import Address
 from broker.engine.queues.bindings import Targets
 from broker.engine.queues.state import State
-from broker.engine.routing import registry
 
 #: The reason for leaving out a message that an earlier run with this id inserted.
 KNOWN: Final = "known"
@@ -74,7 +73,7 @@ def _insert(state: State, id: bytes, address: Address, run: list[tuple[Message, 
     """Put messages, each with its failed deliveries, on the queues that keep it, and remember the run."""
     state.room.check_brought_back(address)
     for name in {message.header.address for message, _, _ in run} - {address.name}:
-        registry.ensure_address(state, name)  # a message's own address, if the queue is on a wildcard address
+        state.registry.ensure_address(name)  # a message's own address, if the queue is on a wildcard address
     durable = [message for message, _, _ in run if message.header.durable]
     if durable:
         need = size_of(durable) + move.COPY_OVERHEAD_BYTES * len(durable) + move.bytes_noted(durable)

@@ -57,7 +57,6 @@ from broker.engine.queues.queue import Consumer, Queue
 from broker.engine.queues.removal import remove, report_no_room
 from broker.engine.queues.room import Admission
 from broker.engine.queues.state import State
-from broker.engine.routing import registry
 from store.record import RemovalReason
 
 #: Bytes stored of a reason's text: enough for a sentence and an exception's message, bounded because a client supplies
@@ -286,7 +285,7 @@ def create_queue(
     state: State, target: Address, name: str, routing_type: RoutingType, filter: Filter | None = None
 ) -> Queue:
     """Create a queue that keeps its messages even without consumers.  Raises InvalidName, AlreadyInUse."""
-    attributes = replace(state.attributes(target, name), purge_on_no_consumers=False)
-    return registry.create_queue(
-        state, target, name, routing_type, durable=True, filter=filter, auto_created=True, attributes=attributes
+    attributes = replace(state.registry.attributes(target, name), purge_on_no_consumers=False)
+    return state.registry.create_queue(
+        target, name, routing_type, durable=True, filter=filter, auto_created=True, attributes=attributes
     )

@@ -33,7 +33,7 @@ from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
 from broker.engine.queues.steps import LongWork
 from broker.engine.queues.watcher import Watcher
-from broker.engine.routing import alter, registry
+from broker.engine.routing import alter, deletion
 
 #: What it costs to look at an address, and to create its resources, in microseconds (`steps`).
 LOOK_COST: Final = 1
@@ -65,19 +65,19 @@ class Retroactive(Watcher):
     def _settle(self, address: Address) -> None:
         count = address.settings.retroactive_message_count
         present = self._state.diverts.by_name.get(self._name(address.name, "divert"))
-        if count <= 0 or self._state.is_internal(address.name) or self._state.syntax.routes(address.name):
+        if count <= 0 or self._state.registry.is_internal(address.name) or self._state.syntax.routes(address.name):
             if present is not None:
-                registry.remove_divert(self._state, present.name)
+                self._state.registry.remove_divert(present.name)
             return
         home = self._state.addresses.get(self._name(address.name, "address"))
         if home is None:
-            home = registry.create_address(self._state, self._name(address.name, "address"), set(_KINDS), internal=True)
+            home = self._state.registry.create_address(self._name(address.name, "address"), set(_KINDS), internal=True)
         attributes = QueueAttributes(ring_size=count, max_consumers=0)
         for kind in _KINDS:
             ring = self._state.queues.get(self._ring_name(address.name, kind))
             if ring is None:
                 name = self._ring_name(address.name, kind)
-                registry.create_queue(self._state, home, name, kind, durable=True, internal=True, attributes=attributes)
+                self._state.registry.create_queue(home, name, kind, durable=True, internal=True, attributes=attributes)
             else:
                 alter.become(self._state, ring, attributes)
         if present is None:
@@ -88,7 +88,7 @@ class Retroactive(Watcher):
                 routing=DivertRouting.PASS,
                 internal=True,
             )
-            registry.add_divert(self._state, divert)
+            self._state.registry.add_divert(divert)
 
     def address_made(self, address: Address) -> None:
         if address.settings.retroactive_message_count > 0:
@@ -97,12 +97,12 @@ class Retroactive(Watcher):
     def address_gone(self, address: Address) -> None:
         divert = self._state.diverts.by_name.get(self._name(address.name, "divert"))
         if divert is not None:
-            registry.remove_divert(self._state, divert.name)
+            self._state.registry.remove_divert(divert.name)
         home = self._state.addresses.get(self._name(address.name, "address"))
         if home is not None:
             for queue in list(self._state.bindings.queues(home)):
-                registry.delete_queue(self._state, queue)
-            registry.delete_address(self._state, home)
+                deletion.delete_queue(self._state, queue)
+            self._state.registry.delete_address(home)
 
     def queue_made(self, queue: Queue) -> None:
         address = queue.address

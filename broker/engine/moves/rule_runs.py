@@ -132,7 +132,7 @@ class DeadLetterRules(Watcher):
         self._batches = 0
         self._looked_again = False
         self._last_entry = 0  # of the journal, when the last step was made
-        state.watchers.append(self)
+        state.registry.watchers.append(self)
 
     # -- which rules, which queues ---------------------------------------------------------------------------------
 
@@ -144,7 +144,7 @@ class DeadLetterRules(Watcher):
 
     def settle(self) -> None:
         """Determine which queues to watch.  Call after a start and whenever settings have changed."""
-        named = self._state.settings_table.values("dead_letter_address", "expiry_address")
+        named = self._state.registry.settings_table.values("dead_letter_address", "expiry_address")
         self._keeping = frozenset([name for name in named if isinstance(name, str)])
         seen = self._watched
         addresses = self._state.addresses
@@ -164,7 +164,7 @@ class DeadLetterRules(Watcher):
 
     def name_pattern(self, match: str) -> Fits | None:
         """Return a test for names by a match as in address settings; None if it is empty.  Raises InvalidMatch."""
-        return self._state.settings_table.matcher(match) if match else None
+        return self._state.registry.settings_table.matcher(match) if match else None
 
     def check_target(self, name: str) -> None:
         """Check that a name is a valid target for moves, whether it exists or not.  Raises InvalidName."""

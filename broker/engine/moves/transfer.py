@@ -67,7 +67,7 @@ from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import in_steps, removal_bytes, remove
 from broker.engine.queues.room import Admission
 from broker.engine.queues.state import State
-from broker.engine.routing import destinations, registry
+from broker.engine.routing import destinations
 from store.record import RemovalReason
 
 #: Bytes that one step moves beyond the first message.
@@ -249,7 +249,7 @@ def home(
         if known is not None and not _reaches(state, address, known):
             return NO_QUEUE
     if create and name:
-        there = registry.ensure_address(state, address)  # the queue may be on another one, with a wildcard
+        there = state.registry.ensure_address(address)  # the queue may be on another one, with a wildcard
     if there is None or (name and known is None):
         return ""
     targets = state.candidates(there, known, None if name else routing_type)
@@ -335,7 +335,7 @@ def _transmission_queue(state: State, address: str) -> Queue | None:
 
 def _over_link(state: State, address: str, waits: Queue) -> Destination:
     """A remote queue: its messages keep its address on the queue where they wait, which says where they go."""
-    there = registry.ensure_address(state, address)
+    there = state.registry.ensure_address(address)
     return Destination(there, state.candidates(there, waits, None), None)
 
 

@@ -22,7 +22,7 @@ from broker.engine.queues.address import Address
 from broker.engine.queues.diverts import Divert
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
-from broker.engine.routing import alter, registry
+from broker.engine.routing import alter, deletion, destinations
 from store.counted import counted
 
 
@@ -61,7 +61,7 @@ class Administration:
     def is_own(self, address: Address) -> bool:
         """Whether an address is internal to the broker."""
         queues = self._state.bindings.queues(address)
-        return self._state.is_internal(address.name) or any(queue.internal for queue in queues)
+        return self._state.registry.is_internal(address.name) or any(queue.internal for queue in queues)
 
     def make_address(self, name: str, routing_types: AbstractSet[RoutingType]) -> Address:
         """Make an address that does not exist yet; without `routing_types` it gets the default of its settings.
@@ -70,16 +70,16 @@ class Administration:
         """
         if name in self._state.addresses:
             raise AlreadyInUse(f"address {name} exists already")
-        registry.check_room(self._state, essential=True)
-        return registry.create_address(
-            self._state, name, routing_types or {self._state.settings(name).default_address_routing_type}
+        destinations.check_room(self._state, essential=True)
+        return self._state.registry.create_address(
+            name, routing_types or {self._state.registry.settings(name).default_address_routing_type}
         )
 
     def add_routing_types(self, address: Address, routing_types: AbstractSet[RoutingType]) -> None:
         """Add routing types to an address.  Raises InvalidName."""
         names.check_public(address.name, self._state.syntax)
         for routing_type in sorted(routing_types - address.routing_types):
-            registry.add_routing_type(self._state, address, routing_type)
+            self._state.registry.add_routing_type(address, routing_type)
 
     def delete_address(self, address: Address, *, with_queues: bool, then: Callable[[], None] = lambda: None) -> None:
         """Delete an address; `with_queues` also deletes all its queues, with their messages, many in steps.
@@ -92,7 +92,7 @@ class Administration:
             queue.check_public()
         if queues and not with_queues:
             raise AlreadyInUse(f"address {address.name} has {counted(len(queues), 'queue')}: force deletes all")
-        registry.delete_with_queues(self._state, address, then)
+        deletion.delete_with_queues(self._state, address, then)
 
     def pause_address(self, address: Address, *, paused: bool) -> bool:
         """Pause or resume the deliveries of all queues on an address.  Returns whether that changed anything."""
@@ -113,21 +113,20 @@ class Administration:
         types = frozenset[RoutingType]() if address is None else address.routing_types
         routing_type = wanted.routing_type
         if routing_type is None:
-            default = self._state.settings(name).default_queue_routing_type
+            default = self._state.registry.settings(name).default_queue_routing_type
             routing_type = default if default in types or not types else next(iter(types))
         if address is not None and routing_type not in types and not wanted.make_address:
             raise RoutingTypeMismatch(f"address {name} is not {routing_type.name}")
-        with registry.undoing(self._state):
+        with self._state.registry.undoing():
             address = address or self.make_address(name, {routing_type})
-            registry.check_room(self._state, essential=True)
-            return registry.create_queue(
-                self._state,
+            destinations.check_room(self._state, essential=True)
+            return self._state.registry.create_queue(
                 address,
                 wanted.name,
                 routing_type,
                 durable=wanted.durable,
                 filter=wanted.filter,
-                attributes=self._state.attributes(address, wanted.name, wanted.asked),
+                attributes=self._state.registry.attributes(address, wanted.name, wanted.asked),
             )
 
     def delete_queue(self, queue: Queue, *, with_messages: bool) -> None:
@@ -136,7 +135,7 @@ class Administration:
         Raises AlreadyInUse.
         """
         self.check_deletable(queue, with_messages=with_messages)
-        registry.delete_named_queue(self._state, queue)
+        deletion.delete_named_queue(self._state, queue)
 
     def check_deletable(self, queue: Queue, *, with_messages: bool) -> None:
         """Check that a queue may be deleted in this way.  Raises AlreadyInUse."""
@@ -177,19 +176,19 @@ class Administration:
     def add_divert(self, divert: Divert) -> None:
         """Add a divert, which takes effect with the next send.  Raises AlreadyInUse, InvalidName."""
         names.check_public(divert.name, self._state.syntax)
-        registry.add_divert(self._state, divert)
+        self._state.registry.add_divert(divert)
 
     def replace_divert(self, divert: Divert) -> None:
         """Replace the divert of the same name.  Raises NotFound, InvalidName."""
         names.check_public(divert.name, self._state.syntax)
         divert.check()
-        registry.remove_divert(self._state, divert.name)
-        registry.add_divert(self._state, divert)
+        self._state.registry.remove_divert(divert.name)
+        self._state.registry.add_divert(divert)
 
     def remove_divert(self, name: str) -> None:
         """Remove a divert.  Raises NotFound, InvalidName."""
         names.check_public(name, self._state.syntax)
-        registry.remove_divert(self._state, name)
+        self._state.registry.remove_divert(name)
 
     def diverts_of(self, address: Address) -> list[Divert]:
         """Return the diverts that watch an address, by name."""
@@ -202,7 +201,7 @@ class Administration:
     def _has_queue(self, name: str) -> bool:
         address = self._state.addresses.get(name)
         if address is None:  # the first copy makes it, and its queue if it is anycast
-            settings = self._state.settings(name)
+            settings = self._state.registry.settings(name)
             return settings.auto_create_queues and settings.default_address_routing_type is RoutingType.ANYCAST
         return any(self._state.bindings.targets(address))
 
@@ -210,16 +209,16 @@ class Administration:
 
     def settings(self, name: str) -> AddressSettings:
         """Return the settings that an address of this name has, or would have."""
-        return self._state.settings(name)
+        return self._state.registry.settings(name)
 
     def all_settings(self) -> list[tuple[str, Mapping[str, object]]]:
         """Return all matches of settings, the most specific first, each with its values (None: not set)."""
-        return list(self._state.settings_table.in_order())
+        return list(self._state.registry.settings_table.in_order())
 
     def setting_layers(self, name: str) -> list[tuple[str, Mapping[str, object]]]:
         """Return the matches that apply to an address, the most specific first, with their values (None: not set)."""
-        return self._state.settings_table.matching(name)
+        return self._state.registry.settings_table.matching(name)
 
     def keeps_dead(self, name: str) -> bool:
         """Whether an address is the dead-letter or expiry address of any settings."""
-        return registry.keeps_dead(self._state, name)
+        return self._state.registry.keeps_dead(name)

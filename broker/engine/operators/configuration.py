@@ -22,12 +22,12 @@ from broker.engine.model.message import RoutingType
 from broker.engine.model.settings import ConfigDelete
 from broker.engine.model.settings_match import SettingsTable
 from broker.engine.queues.address import Address
+from broker.engine.queues.definitions import address_record, queue_record
 from broker.engine.queues.diverts import Divert
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
 from broker.engine.queues.steps import LongWork, gathered
-from broker.engine.routing import alter, registry
-from broker.engine.routing.definitions import address_record, queue_record
+from broker.engine.routing import alter, deletion
 
 #: What it costs to look at a queue or an address, or to declare one, in microseconds (`steps`).
 LOOK_COST: Final = 1
@@ -54,12 +54,12 @@ class Configuration:
         self.begin(self._change_settings(settings))
 
     def _change_settings(self, settings: SettingsTable) -> LongWork:
-        yield from registry.change_settings(self._state, settings)
+        yield from self._state.registry.change_settings(settings)
         self.report_settings()
 
     def report_settings(self) -> None:
         """Report which messages would be removed when they die, because their addresses have no dead-letter address."""
-        matches = self._state.settings_table.emptied("dead_letter_address")
+        matches = self._state.registry.settings_table.emptied("dead_letter_address")
         self.without_dead_letter_address = tuple(matches)
         if matches:
             shown = ", ".join(matches[:MATCHES_LOGGED_MAX])
@@ -77,9 +77,9 @@ class Configuration:
         """Make an address of the configuration if it is missing; it is never deleted automatically."""
         address = self._state.addresses.get(name)
         if address is None:
-            address = registry.create_address(self._state, name, routing_types, configured=True)
+            address = self._state.registry.create_address(name, routing_types, configured=True)
         for routing_type in routing_types - address.routing_types:
-            registry.add_routing_type(self._state, address, routing_type)
+            self._state.registry.add_routing_type(address, routing_type)
         if not address.configured:
             address.configured = True
             self._state.journal.define(address.id, address_record(address))
@@ -102,10 +102,9 @@ class Configuration:
         """
         filter = parse_selector(selector)
         queue = self._state.queues.get(name)
-        attributes = self._state.attributes(address, name, asked)
+        attributes = self._state.registry.attributes(address, name, asked)
         if queue is None:
-            queue = registry.create_queue(
-                self._state,
+            queue = self._state.registry.create_queue(
                 address,
                 name,
                 routing_type,
@@ -136,8 +135,8 @@ class Configuration:
         if present is not None:
             if present.same(divert) and present.configured:
                 return
-            registry.remove_divert(self._state, divert.name)
-        registry.add_divert(self._state, divert)
+            self._state.registry.remove_divert(divert.name)
+        self._state.registry.add_divert(divert)
 
     def delete_undeclared(
         self, *, addresses: Collection[str], queues: Collection[str], diverts: Collection[str]
@@ -145,20 +144,20 @@ class Configuration:
         """Delete configured resources that are not among those named, where `FORCE` is set; never the broker's own."""
         state = self._state
         for divert in list(state.diverts.by_name.values()):
-            forced = state.settings(divert.address).config_delete_diverts is ConfigDelete.FORCE
+            forced = state.registry.settings(divert.address).config_delete_diverts is ConfigDelete.FORCE
             is_there = state.diverts.by_name.get(divert.name) is divert  # no operator has removed it meanwhile
             if is_there and divert.configured and divert.name not in diverts and forced:
                 state.report("config.deleted", divert=divert.name)
-                registry.remove_divert(state, divert.name)
-            yield registry.DELETE_COST if forced else LOOK_COST
+                state.registry.remove_divert(divert.name)
+            yield deletion.DELETE_COST if forced else LOOK_COST
         for queue in list(state.queues.values()):
             yield LOOK_COST
             if queue.deleted or not queue.configured or queue.internal or queue.name in queues:
                 continue
             if queue.address.settings.config_delete_queues is ConfigDelete.FORCE:
                 state.report("config.deleted", queue=queue.name, messages=queue.message_count)
-                cost = registry.deletion_cost(queue)
-                registry.delete_named_queue(state, queue)
+                cost = deletion.deletion_cost(queue)
+                deletion.delete_named_queue(state, queue)
                 yield cost
         for address in list(state.addresses.values()):
             yield LOOK_COST
@@ -173,7 +172,7 @@ class Configuration:
         if own or address.settings.config_delete_addresses is not ConfigDelete.FORCE:
             return
         state.report("config.deleted", address=address.name)
-        yield from registry.delete_in_steps(state, address, registry.delete_named_queue)
+        yield from deletion.delete_in_steps(state, address, deletion.delete_named_queue)
 
 
 def _check(queue: Queue, address: Address, routing_type: RoutingType, *, durable: bool) -> None:

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping
 from broker.engine.model.errors import AddressFull
 from broker.engine.model.message import Message, RoutingType
 from broker.engine.queues import arrival
+from broker.engine.queues.definitions import address_record, queue_record
 from broker.engine.queues.diverts import read_divert
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
-from broker.engine.routing import registry
-from broker.engine.routing.definitions import address_record, queue_record
 
 
 class Imports:
@@ -23,7 +22,7 @@ class Imports:
     def address(self, definition: dict[str, object]) -> None:
         """Create an address.  Raises ValueError."""
         journal = self._state.journal
-        address = registry.restore_address(self._state, journal.allocate_ids(1), definition)
+        address = self._state.registry.restore_address(journal.allocate_ids(1), definition)
         journal.define(address.id, address_record(address))
 
     def queue(self, definition: dict[str, object]) -> None:
@@ -32,12 +31,12 @@ class Imports:
         name, address = definition["name"], definition["address"]
         if address not in state.addresses:
             raise ValueError(f"queue {name} is on address {address}, which no line before defines")
-        queue = registry.restore_queue(state, journal.allocate_ids(1), definition)
+        queue = state.registry.restore_queue(journal.allocate_ids(1), definition)
         journal.define(queue.id, queue_record(queue))
 
     def divert(self, definition: dict[str, object]) -> None:
         """Create a divert.  Raises ValueError, EngineError."""
-        registry.add_divert(self._state, read_divert(0, definition))
+        self._state.registry.add_divert(read_divert(0, definition))
 
     def message(self, message: Message, queues: Mapping[Queue, int | None]) -> None:
         """Put a message on queues, each with its number of failed deliveries there, None: never delivered.

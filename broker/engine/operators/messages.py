@@ -26,7 +26,6 @@ from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import settle_acknowledged
 from broker.engine.queues.state import State
 from broker.engine.queues.steps import STEP
-from broker.engine.routing import registry
 from store.record import RemovalReason
 
 #: What it costs to look at a message without a selector, and how many are listed in a microsecond (`queues.steps`).
@@ -167,7 +166,7 @@ class QueueMessages:
 
     def dead_letter_queues(self) -> list[Queue]:
         """The queues for dead or expired messages by any setting, by name; not the broker's own."""
-        return [queue for queue in registry.dead_letter_queues(self._state) if not queue.internal]
+        return [queue for queue in self._state.registry.dead_letter_queues() if not queue.internal]
 
     def group_step(self, groups: DeadLetterGroups) -> None:
         """Count the next dead letters of `groups`, unless it is complete; changes nothing.

@@ -41,7 +41,6 @@ from broker.engine.operators.messages import QueueMessages
 from broker.engine.operators.task_steps import TaskSteps
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
-from broker.engine.routing import registry
 from store import record
 from store.counted import counted
 
@@ -141,7 +140,7 @@ class Tasks:
 
     def _about_queue(self, task: Task) -> Queue:
         """The queue of a new task.  Raises NotFound, AlreadyInUse."""
-        queue = registry.find_queue(self._state, task.request.queue)
+        queue = self._state.registry.find_queue(task.request.queue)
         queue.check_public()
         task.request = replace(task.request, queue=queue.name)
         task.queue_id, task.address = queue.id, queue.address.name
@@ -236,7 +235,7 @@ class Tasks:
 
     def queue_of(self, task: Task) -> Queue:
         """The queue of a task that has one.  Raises NotFound."""
-        queue = registry.find_queue(self._state, task.request.queue)
+        queue = self._state.registry.find_queue(task.request.queue)
         if queue.id != task.queue_id:
             raise NotFound(f"queue {queue.name} was deleted, and another one has its name")
         return queue

@@ -36,7 +36,7 @@ from broker.engine.queues.room import Admission
 from broker.engine.queues.state import State
 from broker.engine.queues.tracer import Tracer
 from broker.engine.queues.uncommitted import Uncommitted
-from broker.engine.routing import destinations, registry
+from broker.engine.routing import destinations
 
 #: By these a full address accepts no more messages.
 _NO_MORE: Final = frozenset((Admission.FAIL, Admission.DROP))
@@ -167,11 +167,11 @@ class Producers:
 
     def attach(self, address: Address, sender: AttachedSender) -> None:
         """Notify a sender when the address, or a queue of it, is deleted by name; auto-delete spares the address."""
-        registry.attach_sender(self._state, address, sender)
+        self._state.registry.attach_sender(address, sender)
 
     def detach(self, address: Address, sender: AttachedSender) -> None:
         """Detach a sender; no effect if it is not attached."""
-        registry.detach_sender(self._state, address, sender)
+        self._state.registry.detach_sender(address, sender)
 
 
 def _find(state: State, send: Send) -> bool:
@@ -181,14 +181,14 @@ def _find(state: State, send: Send) -> bool:
     address, queue = send.known, None
     if address is None or not destinations.is_current(state, address):
         wanted = send.made if send.made is not None and send.name not in state.addresses else send.routing_type
-        outer, state.made = state.made, []
+        outer, state.registry.made = state.registry.made, []
         try:
             address, queue = destinations.destination(state, send.name, wanted, access=send.access, asked=send.asked)
         except EngineError as error:
             send.refusal = error
             return False
         finally:
-            send.created, state.made = state.made or None, outer
+            send.created, state.registry.made = state.registry.made or None, outer
     send.address, send.queue, send.found = address, queue, True
     expire = send.header.expiration > 0
     for header in send.headers():
@@ -202,7 +202,7 @@ def undo(state: State, sends: Iterable[Send]) -> None:
     """Delete what was created for sends that came to nothing, unless it is in use."""
     for send in sends:
         if send.created is not None and not send.routed:
-            registry.undo(state, send.address, send.created)
+            state.registry.undo(send.address, send.created)
         send.created = None
 
 

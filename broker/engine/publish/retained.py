@@ -25,7 +25,6 @@ from broker.engine.queues.address import Address
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import removal_bytes_of, remove
 from broker.engine.queues.state import State
-from broker.engine.routing import registry
 from store.record import RemovalReason
 
 _MULTICAST: Final = RoutingType.MULTICAST
@@ -85,8 +84,8 @@ class Retained:
         self._check_room(message, self._index.get(address.name))
         queue = self.queue
         if queue is None:
-            home = registry.create_address(self._state, RETAINED, {_MULTICAST}, internal=True)
-            queue = registry.create_queue(self._state, home, RETAINED, _MULTICAST, durable=True, internal=True)
+            home = self._state.registry.create_address(RETAINED, {_MULTICAST}, internal=True)
+            queue = self._state.registry.create_queue(home, RETAINED, _MULTICAST, durable=True, internal=True)
             self._own(queue)
         arrival.reserve(self._state, [message], essential=False)
         arrival.keep(self._state, queue, message)

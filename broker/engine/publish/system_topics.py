@@ -16,7 +16,6 @@ from broker.engine.publish.send import Send
 from broker.engine.queues.address import Address
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
-from broker.engine.routing import registry
 
 _ALARM: Final = "system topics"
 
@@ -92,7 +91,7 @@ class SystemTopics:
         address = self._state.addresses.get(name)
         if address is None:
             multicast = {RoutingType.MULTICAST}
-            address = registry.create_address(self._state, name, multicast, auto_created=True, needed=True)
+            address = self._state.registry.create_address(name, multicast, auto_created=True, needed=True)
         return address
 
     def _publish(self, address: Address, queue: Queue | None, message: Message) -> None:

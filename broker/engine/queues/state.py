@@ -13,16 +13,13 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
-from broker.engine.model import names
-from broker.engine.model.attributes import NO_ATTRIBUTES, QueueAttributes, RequestedAttributes, with_requested
 from broker.engine.model.limits import Limits
 from broker.engine.model.message import Format, Message, RoutingType
 from broker.engine.model.names import WildcardSyntax
-from broker.engine.model.notes import NOTIFICATIONS, Notes
+from broker.engine.model.notes import Notes
 from broker.engine.model.report import Report
-from broker.engine.model.settings import AddressSettings, from_mapping
-from broker.engine.model.settings_match import CACHE_RESULTS_MAX, Fields, SettingsTable
-from broker.engine.queues.address import Address, AttachedSender
+from broker.engine.model.settings_match import SettingsTable
+from broker.engine.queues.address import Address
 from broker.engine.queues.alarms import Alarms
 from broker.engine.queues.bindings import Bindings, Targets
 from broker.engine.queues.divert_table import Diverts
@@ -30,7 +27,7 @@ from broker.engine.queues.duplicates import Duplicates
 from broker.engine.queues.ledger import Ledger
 from broker.engine.queues.pending import Pending
 from broker.engine.queues.queue import Consumer, Queue
-from broker.engine.queues.queue_quotas import QueueQuotas
+from broker.engine.queues.registry import Registry
 from broker.engine.queues.room import Room, Usage
 from broker.engine.queues.schedule import Schedule
 from broker.engine.queues.selectors import Selectors
@@ -38,16 +35,12 @@ from broker.engine.queues.steps import Steps
 from broker.engine.queues.stored import MessageReader
 from broker.engine.queues.tracer import Tracer
 from broker.engine.queues.uncommitted import OpenTransactions
-from broker.engine.queues.watcher import Watcher
 from store.journal import Journal
 from store.pages import Pages
 from store.record import RemovalReason
 
 #: `State.mark` within a verb that has made changes not recorded yet.
 NO_WAY_BACK: Final = -1
-
-#: The settings of the broker's internal addresses.
-INTERNAL: Final = AddressSettings()
 
 
 @dataclass(slots=True, eq=False)
@@ -88,28 +81,18 @@ class State:
     tracer: Tracer | None = None
 
     # Addresses and queues.
-    settings_table: SettingsTable
+    settings: InitVar[SettingsTable]
+    equip: InitVar[Callable[[Queue], None]]
+    registry: Registry = field(init=False)
     syntax: WildcardSyntax = field(init=False)
+    #: Those of the registry, by name.
     addresses: dict[str, Address] = field(default_factory=dict)
     queues: dict[str, Queue] = field(default_factory=dict)
-    queues_by_id: dict[int, Queue] = field(default_factory=dict)
     bindings: Bindings = field(init=False)
     diverts: Diverts = field(init=False)
     #: Names of queues whose messages wait to be sent to another broker, and still belong to their original address.
     transmission: AbstractSet[str] = frozenset()
-    quotas: QueueQuotas = field(default_factory=QueueQuotas)
     selectors: Selectors = field(init=False)
-    watchers: list[Watcher] = field(default_factory=list)
-    #: The senders attached to each address, to be notified when it is deleted.
-    senders: dict[Address, dict[AttachedSender, None]] = field(default_factory=dict)
-    #: Automatically created addresses without queues of their own: the only ones that the reaper looks at.
-    unused: dict[Address, None] = field(default_factory=dict)
-    #: Addresses recently sent to but not created, because no queue would get the messages.
-    passing: dict[str, Address] = field(default_factory=dict)
-    #: Calls that undo what was created within `registry.undoing`.
-    made: list[Callable[[], None]] | None = None
-    _merged: dict[int, tuple[Fields, AddressSettings]] = field(default_factory=dict)  # by the identity of the fields
-    _internal: str = field(init=False)
 
     # The tick.
     now: int = field(init=False)
@@ -149,7 +132,7 @@ class State:
     dropped: int = 0
     totals: Totals = field(default_factory=Totals)
 
-    def __post_init__(self, cpu: Callable[[int], int]) -> None:
+    def __post_init__(self, cpu: Callable[[int], int], settings: SettingsTable, equip: Callable[[Queue], None]) -> None:
         self.steps = Steps(cpu)
         self.schedule = Schedule(expires=self.limits.expiry_scan_period > 0)
         self.alarms = self.schedule.alarms
@@ -157,9 +140,8 @@ class State:
         self.ledger = Ledger(self.journal)
         self.pending = Pending(self.journal, self.ledger, self.limits.task_pending_max)
         self.stored = MessageReader(self.formats, self.journal.bodies)
-        self.syntax = self.settings_table.syntax
+        self.syntax = settings.syntax
         self.bindings = Bindings(self.syntax)
-        self._hide()
         self.diverts = Diverts(self.syntax)
         self.usage.scheduled = self.schedule.scheduled
         self.duplicates = Duplicates(self.journal, self.usage)
@@ -170,59 +152,28 @@ class State:
             self.steps,
             addresses=self.addresses,
             bindings=self.bindings,
-            settings=self.settings,
+            settings=lambda name: self.registry.settings(name),
             blame=lambda transport, error: self.blame(transport, error),
             transactions=OpenTransactions(self.limits.open_transactions_bytes_max),
         )
-        self._internal = names.internal_prefix(self.syntax)
+        self.registry = Registry(
+            settings,
+            self.limits,
+            self.journal,
+            self.bindings,
+            self.diverts,
+            self.duplicates,
+            self.room,
+            addresses=self.addresses,
+            queues=self.queues,
+            now=lambda: self.now,
+            equip=equip,
+        )
         self.now = self.clock()
 
     def begin(self) -> None:
         """Begin a verb that checks before it changes anything: until it adds a record, it may fail harmlessly."""
         self.mark = self.journal.position
-
-    # -- settings --------------------------------------------------------------------------------------------------
-
-    def settings(self, name: str) -> AddressSettings:
-        """The settings that an address has, or would have if it existed."""
-        address = self.addresses.get(name)
-        return self.merged_settings(name) if address is None else address.settings
-
-    def merged_settings(self, name: str) -> AddressSettings:
-        """The settings in force for a name; the broker's internal addresses have the defaults, and no limits.
-
-        While they are being replaced, an address may still have those from before (`registry.change_settings`).
-        """
-        if self.is_internal(name):
-            return INTERNAL
-        fields = self.settings_table.resolve(name)
-        known = self._merged.get(id(fields))
-        if known is None:
-            if len(self._merged) >= CACHE_RESULTS_MAX:
-                self._merged.clear()
-            known = self._merged[id(fields)] = (fields, from_mapping(fields))
-        return known[1]
-
-    def use_settings(self, settings: SettingsTable) -> None:
-        """Replace the settings, but for those of addresses that exist."""
-        self.settings_table = settings
-        self._merged.clear()
-        self._hide()
-
-    def _hide(self) -> None:
-        """Hide from patterns that begin with a wildcard what is about other addresses and other clients."""
-        self.bindings.hide({NOTIFICATIONS, *self.settings_table.values("dead_letter_address", "expiry_address")})
-
-    def is_internal(self, name: str) -> bool:
-        """Whether an address belongs to the resources of a retroactive address."""
-        return name.startswith(self._internal)
-
-    def attributes(self, address: Address, name: str, asked: RequestedAttributes = NO_ATTRIBUTES) -> QueueAttributes:
-        """The attributes of a new queue on an address: those asked for, the rest from the address's settings."""
-        settings = address.settings
-        if self.settings_table.qualified:
-            settings = self.settings(f"{address.name}{names.FQQN_SEPARATOR}{name}")
-        return with_requested(settings.queue_attributes, asked)
 
     # -- routing ---------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from broker.engine.client_sessions.sessions import StoredSessions
 from broker.engine.model import names
 from broker.engine.model.message import Format, Message, MessageHeader
 from broker.engine.model.task import Task, read_task
-from broker.engine.queues import arrival, duplicates
+from broker.engine.queues import arrival, definitions, duplicates
 from broker.engine.queues.diverts import Divert, read_divert
 from broker.engine.queues.paging import tail_restore
 from broker.engine.queues.paging.fold import Places
@@ -28,7 +28,6 @@ from broker.engine.queues.queue import DeliveryState, Queue
 from broker.engine.queues.room import may_page, pageable
 from broker.engine.queues.state import State
 from broker.engine.queues.stored import KIND_MASK, MESSAGE_KIND, UNGROUPED, MessageReader
-from broker.engine.routing import definitions, registry
 from store import decode
 from store.bodies import Bodies
 from store.decode import RawRecord
@@ -351,7 +350,7 @@ def restore(state: State, sessions: StoredSessions, records: Iterable[RawRecord]
     fold.read(records)
     restored = Restored(tasks=fold.tasks)
     for id in list(fold.addresses):  # taken out one by one: what is restored gets the memory of its definition
-        registry.restore_address(state, id, fold.addresses.pop(id))
+        state.registry.restore_address(id, fold.addresses.pop(id))
     for divert in fold.diverts.values():
         state.diverts.add(divert)
     for address in state.addresses.values():
@@ -359,10 +358,10 @@ def restore(state: State, sessions: StoredSessions, records: Iterable[RawRecord]
     for ids, few in _together(fold):
         tail_restore.read_together(state, few, fold.pulled)
         for id in ids:
-            queue = registry.restore_queue(state, id, fold.queues.pop(id))
+            queue = state.registry.restore_queue(id, fold.queues.pop(id))
             restored.queues += 1
             restored.redelivered += _restore_messages(state, fold, queue)
-    fold.sessions.finish(sessions, state.queues_by_id, fold.held)
+    fold.sessions.finish(sessions, state.registry.queues_by_id, fold.held)
     on_disk = [queue.tail for queue in state.paged if queue.tail is not None]
     restored.messages = state.usage.messages + sum([tail.messages + tail.scheduled for tail in on_disk])
     return restored

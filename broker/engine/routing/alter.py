@@ -20,14 +20,13 @@ from broker.engine.model.errors import AlreadyInUse, NotReadable
 from broker.engine.model.message import Message, RoutingType
 from broker.engine.queues import consumer_lifecycle
 from broker.engine.queues.address import Address
+from broker.engine.queues.definitions import address_record, queue_record
 from broker.engine.queues.paging import depage
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.room import may_page
 from broker.engine.queues.state import State
 from broker.engine.queues.steps import LongWork
 from broker.engine.queues.types.kind import equip
-from broker.engine.routing import registry
-from broker.engine.routing.definitions import address_record, queue_record
 
 #: Attributes that change how a queue's messages relate to each other and to consumers.
 _ESSENTIAL: Final = ("key", "non_destructive")
@@ -132,7 +131,7 @@ def redefine(state: State, queue: Queue, routing_type: RoutingType, filter: Filt
         queue.routing_type, queue.filter = routing_type, filter
         queue.refresh()
     if changes and routing_type not in queue.address.routing_types:
-        registry.add_routing_type(state, queue.address, routing_type)
+        state.registry.add_routing_type(queue.address, routing_type)
     _define(state, queue)
     return True
 
@@ -171,8 +170,8 @@ def unfilter(state: State, queue: Queue) -> None:
 def hand_over(state: State, queue: Queue, user: str) -> None:
     """Make a queue that a user's subscription has created another user's."""
     if queue.creator != user:
-        state.quotas.remove(queue.creator)
-        state.quotas.add(user)
+        state.registry.quotas.remove(queue.creator)
+        state.registry.quotas.add(user)
         queue.creator = user
         _define(state, queue)
 

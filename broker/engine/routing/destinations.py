@@ -16,13 +16,24 @@ from broker.engine.model.errors import AlreadyInUse, AttributesDiffer, NoQueue, 
 from broker.engine.model.message import RoutingType
 from broker.engine.model.permissions import Permission
 from broker.engine.model.settings import AddressSettings
+from broker.engine.queues import arrival
 from broker.engine.queues.address import Address
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
-from broker.engine.routing import registry
 
 #: The most passing addresses cached: those not created because nothing is bound to them; some hundred bytes each.
 PASSING_MAX: Final = 1024
+
+#: The journal's room for an address or queue: its definition with a filter, and the record of its deletion.
+DEFINITION_BYTES: Final = 1024
+
+
+def check_room(state: State, *, essential: bool) -> None:
+    """Make sure that the journal has room for an address or queue that somebody asks for.  Raises DiskFull.
+
+    `essential`: it is asked for by a consumer, an operator or the broker itself.
+    """
+    arrival.reserve_bytes(state, DEFINITION_BYTES, essential=essential)
 
 
 def destination(
@@ -58,11 +69,11 @@ def destination(
         passing = None if attached else _passing_to(state, address_name, routing_type, access)
         if passing is not None:
             return passing, None
-        with registry.undoing(state):
+        with state.registry.undoing():
             address = _auto_create_address(state, address_name, routing_type, access, and_queue=True)
             return _equipped(state, address, routing_type, access, asked), None
     if routing_type is not None and routing_type not in address.routing_types:
-        with registry.undoing(state):
+        with state.registry.undoing():
             _admit_type(state, address, routing_type, access)
             return _equipped(state, address, routing_type, access, asked), None
     return _equipped(state, address, routing_type, access, asked), None
@@ -103,7 +114,7 @@ def queue_to_consume(
         queue = _qualified(state, address_name, queue_name, routing_type, access, asked)
         queue.check_owner(access)
         return queue
-    with registry.undoing(state):
+    with state.registry.undoing():
         if partly and state.syntax.routes(address_name):
             return _wildcard(state, address_name, access, subscribing)
         found = _named(state, address_name, routing_type, access, permission, subscribing, asked)
@@ -152,12 +163,12 @@ def full_queue_name(
 
 def is_current(state: State, address: Address) -> bool:
     """Whether `destination` would still find this address by its name."""
-    return (state.addresses.get(address.name) or state.passing.get(address.name)) is address
+    return (state.addresses.get(address.name) or state.registry.passing.get(address.name)) is address
 
 
 def _passing_to(state: State, name: str, routing_type: RoutingType | None, access: Access) -> Address | None:
     """An address that need not be created because its messages reach no queue.  Raises Denied, NotFound."""
-    settings = state.settings(name)
+    settings = state.registry.settings(name)
     wanted = settings.default_address_routing_type if routing_type is None else routing_type
     if wanted is not RoutingType.MULTICAST or settings.retroactive_message_count > 0:
         return None
@@ -170,12 +181,12 @@ def _passing_to(state: State, name: str, routing_type: RoutingType | None, acces
 
 
 def _pass(state: State, name: str) -> Address:
-    address = state.passing.get(name)
+    address = state.registry.passing.get(name)
     if address is None:
-        if len(state.passing) >= PASSING_MAX:
-            state.passing.clear()
-        settings = state.settings(name)
-        address = state.passing[name] = Address(0, name, {RoutingType.MULTICAST}, settings, passing=True)
+        if len(state.registry.passing) >= PASSING_MAX:
+            state.registry.passing.clear()
+        settings = state.registry.settings(name)
+        address = state.registry.passing[name] = Address(0, name, {RoutingType.MULTICAST}, settings, passing=True)
     return address
 
 
@@ -254,8 +265,8 @@ def _qualified(
     if queue is not None and _knows(access, queue):
         raise NotFound(f"queue {queue_name} is not on address {address_name}")
     access.require(Permission.CREATE_DURABLE_QUEUE, address_name, queue_name)
-    state.quotas.check(access.user)
-    with registry.undoing(state):
+    state.registry.quotas.check(access.user)
+    with state.registry.undoing():
         address = state.addresses.get(address_name)
         if address is None:
             address = _auto_create_address(state, address_name, routing_type, access)
@@ -285,7 +296,7 @@ def _admit_type(state: State, address: Address, routing_type: RoutingType, acces
     access.require(Permission.CREATE_ADDRESS, address.name)
     if not address.settings.auto_create_addresses:
         raise RoutingTypeMismatch(f"address {address.name} is not {routing_type.name} and auto-create-addresses is off")
-    registry.add_routing_type(state, address, routing_type)
+    state.registry.add_routing_type(address, routing_type)
 
 
 def _auto_create_address(
@@ -300,7 +311,7 @@ def _auto_create_address(
     """Create an address if allowed.  `and_queue`: an anycast address gets its queue next, a multicast one a
     subscription, which needs `subscribing`; the permissions for that are checked before anything is created.
     """
-    settings = state.settings(name)
+    settings = state.registry.settings(name)
     _check_address(state, name, settings, access)
     wanted = settings.default_address_routing_type if routing_type is None else routing_type
     if and_queue and wanted is RoutingType.ANYCAST:
@@ -308,9 +319,9 @@ def _auto_create_address(
     elif subscribing is not None:
         access.require(subscribing, name)
     if subscribing is not None or (and_queue and wanted is RoutingType.ANYCAST):
-        state.quotas.check(access.user)
-    registry.check_room(state, essential=subscribing is not None or access is UNRESTRICTED)
-    return registry.create_address(state, name, {wanted}, auto_created=True)
+        state.registry.quotas.check(access.user)
+    check_room(state, essential=subscribing is not None or access is UNRESTRICTED)
+    return state.registry.create_address(name, {wanted}, auto_created=True)
 
 
 def _check_address(state: State, name: str, settings: AddressSettings, access: Access) -> None:
@@ -334,14 +345,14 @@ def _auto_create_queue(
     names.check_not_temporary(address.name)
     if not address.settings.auto_create_queues:
         raise NoQueue(f"queue {name} does not exist on address {address.name} and auto-create-queues is off")
-    state.quotas.check(access.user)
-    registry.check_room(state, essential=consuming or access is UNRESTRICTED)
+    state.registry.quotas.check(access.user)
+    check_room(state, essential=consuming or access is UNRESTRICTED)
     taken = state.queues.get(name)
     if taken is not None and not _knows(access, taken):
         raise name_taken(name)
-    attributes = state.attributes(address, name, asked)
-    return registry.create_queue(
-        state, address, name, routing_type, durable=True, auto_created=True, attributes=attributes, creator=access.user
+    attributes = state.registry.attributes(address, name, asked)
+    return state.registry.create_queue(
+        address, name, routing_type, durable=True, auto_created=True, attributes=attributes, creator=access.user
     )
 
 
@@ -369,12 +380,12 @@ def make_temporary(
     for permission in needed:
         access.require(permission, name, named="of a temporary destination")
     if len(needed) > 2:
-        state.quotas.check(access.user)
-    registry.check_room(state, essential=True)
-    address = registry.create_address(state, name, {routing_type}, auto_created=True)
+        state.registry.quotas.check(access.user)
+    check_room(state, essential=True)
+    address = state.registry.create_address(name, {routing_type}, auto_created=True)
     address.owner = access.user
     if private:
         address.private_to = access
     if routing_type is RoutingType.ANYCAST:
-        registry.create_queue(state, address, name, routing_type, durable=False, creator=access.user)
+        state.registry.create_queue(address, name, routing_type, durable=False, creator=access.user)
     return address

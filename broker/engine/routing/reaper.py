@@ -19,7 +19,7 @@ from broker.engine.model.names import is_temporary
 from broker.engine.queues.address import Address
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
-from broker.engine.routing import registry
+from broker.engine.routing import deletion
 from store.record import RemovalReason
 
 #: Queues, or addresses, that one tick looks at at most: some 2 ms if all of them are deleted.  To look at an address
@@ -45,20 +45,20 @@ def scan(state: State) -> Iterator[None]:
             queue.swept = False
         elif queue.swept:
             state.report("queue.auto_deleted", queue=queue.name, address=queue.address.name)
-            registry.delete_queue(state, queue)
+            deletion.delete_queue(state, queue)
         else:
             queue.swept = True
         if not number % LOOKED_AT_MAX:
             yield
-    for number, address in enumerate(list(state.unused), 1):
-        if address not in state.unused:
+    for number, address in enumerate(list(state.registry.unused), 1):
+        if address not in state.registry.unused:
             continue
         traffic = address.routed + address.unrouted
-        if address in state.senders or not _address_eligible(state, address):
+        if address in state.registry.senders or not _address_eligible(state, address):
             address.swept = -1
         elif address.swept == traffic:
             state.report("address.auto_deleted", address=address.name)
-            registry.delete_address(state, address)
+            state.registry.delete_address(address)
         else:
             address.swept = traffic
         if not number % LOOKED_AT_MAX or state.steps.measure() <= 0:

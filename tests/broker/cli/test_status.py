@@ -17,7 +17,6 @@ from click.testing import Result
 from broker.cli.remote import THINGS_PER_CALL
 from broker.engine.model.message import RoutingType
 from broker.engine.model.settings_match import SettingsTable
-from broker.engine.routing import registry
 from broker.management.limits import Limits as CallLimits
 from broker.management.ports import Replicated
 from broker.management.runtime import RUNTIME_FILE, TOKEN_FILE, Listening, write_private, write_runtime_file
@@ -143,7 +142,7 @@ async def test_queue_list_says_what_gives_and_takes_no_messages(broker: TestBrok
         broker.send(name, [b"x"])
     broker.engine.operators.change(broker.engine.queue("a"), {"enabled": False})
     broker.engine.operators.pause(broker.engine.queue("a"), paused=True)
-    table = SettingsTable([("b", {"max_size_messages": 1})], broker.engine._state.settings_table._defaults)
+    table = SettingsTable([("b", {"max_size_messages": 1})], broker.engine._state.registry.settings_table._defaults)
     broker.engine.configuration.change_settings(table)
     await broker.settled()
     rows = [line.split()[9:] for line in (await operator.run("queue", "list")).stdout.splitlines()]
@@ -160,8 +159,8 @@ async def test_a_table_that_goes_to_a_program_is_not_cut(broker: TestBroker, ope
 async def test_queue_show_takes_any_name(broker: TestBroker, operator: Operator, name: str) -> None:
     broker.tick.enter()
     state = broker.engine._state
-    address = registry.create_address(state, name.partition("::")[0], set())
-    registry.create_queue(state, address, name.rpartition("::")[2], RoutingType.ANYCAST, durable=True)
+    address = state.registry.create_address(name.partition("::")[0], set())
+    state.registry.create_queue(address, name.rpartition("::")[2], RoutingType.ANYCAST, durable=True)
     assert (await operator.json("queue", "show", name))["name"] == name.rpartition("::")[2]
 
 

@@ -12,7 +12,6 @@ from broker.engine.model.errors import AlreadyInUse, InvalidSelector, NoQueue, N
 from broker.engine.model.message import Message, RoutingType
 from broker.engine.model.names import RETAINED
 from broker.engine.queues.consumer import AckMode
-from broker.engine.routing import registry
 from store.journal import JournalLimits
 from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench, Waiting
@@ -263,7 +262,7 @@ def test_declared_with_another_filter_or_routing_type_it_keeps_its_messages(
 
 
 def test_the_broker_s_own_queue_is_not_configured(bench: Bench) -> None:
-    address = registry.ensure_address(bench.enter()._state, "t")
+    address = bench.enter()._state.registry.ensure_address("t")
     bench.engine.retained.set(address, Message.of(bench.header("t"), b"", b"x"))
     bench.run()
     with pytest.raises(AlreadyInUse, match="the broker's own"):

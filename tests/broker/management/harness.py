@@ -117,7 +117,7 @@ class TestBroker(SimBroker):
     def set_settings(self, matches: Sequence[tuple[str, Mapping[str, object]]]) -> None:
         """Change the address settings, as a reload does."""
         self.tick.enter()
-        defaults = self.engine._state.settings_table._defaults
+        defaults = self.engine._state.registry.settings_table._defaults
         self.engine.configuration.change_settings(SettingsTable(matches, defaults))
 
     @property

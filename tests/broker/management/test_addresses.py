@@ -8,7 +8,6 @@ from urllib.parse import quote
 import pytest
 
 from broker.engine.model.message import Message
-from broker.engine.routing import registry
 from tests.broker.management.harness import Client, TestBroker, basic, managing
 
 ADDRESSES = "/api/v1/addresses"
@@ -145,7 +144,7 @@ class InternalOwner:
 
 async def test_the_brokers_own_are_not_deleted(broker: TestBroker, client: Client) -> None:
     broker.tick.enter()
-    registry.create_address(broker.engine._state, "$.artemis.internal.x", set(), internal=True)
+    broker.engine._state.registry.create_address("$.artemis.internal.x", set(), internal=True)
     answer = await client.call("DELETE", f"{ADDRESSES}/%24.artemis.internal.x?force=true")
     assert answer.status == 400
     assert (await client.get(ADDRESSES))["total"] == 0

@@ -78,7 +78,7 @@ async def test_one_that_is_there_and_one_that_is_not(client: Client) -> None:
 
 async def test_queues_without_metrics_of_their_own(broker: TestBroker, client: Client) -> None:
     hidden: list[tuple[str, dict[str, object]]] = [*SETTINGS, ("quiet", {"enable_metrics": False})]
-    table = SettingsTable(hidden, broker.engine._state.settings_table._defaults)
+    table = SettingsTable(hidden, broker.engine._state.registry.settings_table._defaults)
     broker.tick.enter()
     broker.engine.configuration.change_settings(table)
     broker.send("quiet", [b"1"])
@@ -92,7 +92,8 @@ async def test_queues_without_metrics_of_their_own(broker: TestBroker, client: C
 @pytest.mark.parametrize(("limit", "shown"), [(0, "…"), (3, "vvv…"), (300, "v" * 300), (-1, "v" * 300)])
 async def test_how_much_of_a_property_is_shown(broker: TestBroker, client: Client, limit: int, shown: str) -> None:
     table = SettingsTable(
-        [("#", {"management_message_attribute_size_limit": limit})], broker.engine._state.settings_table._defaults
+        [("#", {"management_message_attribute_size_limit": limit})],
+        broker.engine._state.registry.settings_table._defaults,
     )
     broker.tick.enter()
     broker.engine.configuration.change_settings(table)

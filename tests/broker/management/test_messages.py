@@ -138,7 +138,7 @@ async def test_a_queue_that_is_on_disk_for_the_most_part_is_browsed_whole(
     broker: TestBroker, client: Client, limit: int
 ) -> None:
     paging: dict[str, object] = {"max_size_messages": 4, "address_full_policy": AddressFullPolicy.PAGE}
-    defaults = broker.engine._state.settings_table._defaults
+    defaults = broker.engine._state.registry.settings_table._defaults
     broker.tick.enter()
     broker.engine.configuration.change_settings(SettingsTable([("#", paging)], defaults))
     for n in range(40):

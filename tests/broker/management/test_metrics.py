@@ -18,7 +18,7 @@ from broker.engine import Action, DeadLetterRule
 from broker.engine.model.task import TaskKind, TaskRequest, TaskState, TaskVerb
 from broker.engine.moves.transfer import MessageRange
 from broker.engine.operators.statistics import PART
-from broker.engine.routing import registry
+from broker.engine.routing import deletion
 from broker.management.limits import Limits as CallLimits
 from broker.management.metrics import BrokerCollector, Metrics
 from tests.broker.management.harness import NOW, Client, Inbox, TestBroker
@@ -162,7 +162,7 @@ async def test_totals_do_not_go_back_when_queues_go(broker: TestBroker, client: 
     assert broker.engine.messages.move(queue, "elsewhere", MessageRange(ids=(last,))).moved == 1
     broker.engine.messages.purge(queue)
     broker.engine.delete_queue(queue)
-    registry.delete_address(broker.engine._state, queue.address)
+    broker.engine._state.registry.delete_address(queue.address)
     await broker.sent("second", [b"4"])
     for _ in range(2):
         samples = await scrape(client)
@@ -267,7 +267,7 @@ async def test_the_figures_of_many_queues_are_taken_in_turns(broker: TestBroker)
         broker.queue(f"q{number}")
     figures = broker.engine.statistics.figures()
     assert next(figures) is None
-    registry.delete_queue(broker.engine._state, broker.engine.queue(f"q{2 * PART}"))
+    deletion.delete_queue(broker.engine._state, broker.engine.queue(f"q{2 * PART}"))
     assert [each is None for each in figures] == [True, True, False]
     assert list(BrokerCollector(broker, 10).collect()).count(None) >= 3
 

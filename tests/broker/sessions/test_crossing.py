@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from broker.engine.model.message import DL_REASON, DL_TEXT, Message
-from broker.engine.routing import registry
 from broker.management.models.messages import message_shown
 from broker.sessions import convert
 from broker.sessions.amqp import message as amqp_message
@@ -39,7 +38,7 @@ def test_a_content_type_that_is_not_ascii_reaches_amqp_as_a_property() -> None:
     stomp.send("/queue/a", b"1", **{"content-type": "text/pläin"})
     stomp.send("/queue/a", b"2")
     publisher = world.connect()
-    registry.ensure_address(world.broker.engine._state, "a")
+    world.broker.engine._state.registry.ensure_address("a")
     amqp.receiver("a")
     first, second = amqp.take()
     assert first.message.application_properties == {"content-type": "text/pläin"}

@@ -13,9 +13,8 @@ from broker.engine.delivery import dispatch, redelivery
 from broker.engine.filter import grammar, values
 from broker.engine.model import annotation, names
 from broker.engine.moves import dead_letter, move
-from broker.engine.queues import arrival, bodies, removal, stored
+from broker.engine.queues import arrival, bodies, registry, removal, stored
 from broker.engine.queues.state import NO_WAY_BACK
-from broker.engine.routing import registry
 from broker.sessions.stomp.delivery import Subscription
 from broker.sessions.tick import APOLOGY
 from store import journal

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from broker.cli.main import cli
 from broker.engine.model.message import Message
-from broker.engine.routing import alter, destinations, registry
+from broker.engine.routing import alter, destinations
 from spark_jobs.audits.dead_letters import dead_letters
 from spark_jobs.audits.expiry import expiry
 from spark_jobs.audits.ledger import LedgerOptions, ledger
@@ -42,8 +42,8 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for drop_oldest in (True, False):
         name = "oldest" if drop_oldest else "newest"
         state = bench.enter()._state
-        address = registry.create_address(state, f"limited.{name}", {MULTICAST})
-        queue = registry.create_queue(state, address, name, MULTICAST, durable=True)
+        address = state.registry.create_address(f"limited.{name}", {MULTICAST})
+        queue = state.registry.create_queue(address, name, MULTICAST, durable=True)
         alter.limit(state, queue, 2, drop_oldest=drop_oldest)
         bench.sent(address.name, *[b"%d" % n for n in range(5)], routing_type=MULTICAST)
     address, _ = destinations.destination(bench.enter()._state, "brief", MULTICAST)

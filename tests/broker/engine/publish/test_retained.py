@@ -14,7 +14,7 @@ from broker.engine.model.names import RETAINED
 from broker.engine.model.topics import Topics
 from broker.engine.moves.transfer import MessageRange
 from broker.engine.queues import arrival
-from broker.engine.routing import destinations, registry
+from broker.engine.routing import destinations
 from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench
 from tests.simulation.world import check_accounts, reasons
@@ -152,10 +152,10 @@ def test_a_full_address_refuses_for_both() -> None:
 
 
 def test_the_address_may_go_and_come_again(bench: Bench) -> None:
-    registry.create_address(bench.enter()._state, "a", {MULTICAST})
+    bench.enter()._state.registry.create_address("a", {MULTICAST})
     retain(bench, "a", b"1")
     state = bench.enter()._state
-    registry.delete_address(state, state.addresses["a"])
+    state.registry.delete_address(state.addresses["a"])
     bench.run()
     check(bench)
     bench = bench.restart()
@@ -256,7 +256,7 @@ def test_a_pattern_finds_what_it_would_have_got(
         if not name:
             continue
         address = bench.engine.addresses.get(name)
-        address = address or registry.create_address(bench.engine._state, name, {MULTICAST})
+        address = address or bench.engine._state.registry.create_address(name, {MULTICAST})
         bench.engine.retained.set(address, Message(bench.header(name), b"", name.encode()))
         kept[name] = name.encode()
         if n in cleared:

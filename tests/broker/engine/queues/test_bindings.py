@@ -13,7 +13,6 @@ from broker.engine.queues import bindings
 from broker.engine.queues.address import Address
 from broker.engine.queues.bindings import KEPT_FROM, Bindings
 from broker.engine.queues.queue import Queue
-from broker.engine.routing import registry
 from tests.broker.engine.engine_harness import Bench
 from tests.support.interpreted import interpreted
 
@@ -23,13 +22,13 @@ TOPICS = 50
 
 def made(bench: Bench, name: str) -> Address:
     """An address without queues."""
-    return registry.create_address(bench.enter()._state, name, {RoutingType.MULTICAST}, auto_created=True)
+    return bench.enter()._state.registry.create_address(name, {RoutingType.MULTICAST}, auto_created=True)
 
 
 def queued(bench: Bench, address: Address, name: str, selector: str = "") -> Queue:
     """A queue of a multicast address."""
     kind, filter = RoutingType.MULTICAST, compile_filter(selector) if selector else None
-    return registry.create_queue(bench.enter()._state, address, name, kind, filter=filter, durable=False)
+    return bench.enter()._state.registry.create_queue(address, name, kind, filter=filter, durable=False)
 
 
 def subscribed(bench: Bench, pattern: str, count: int = MANY) -> list[Queue]:

@@ -15,8 +15,7 @@ from broker.engine.model.settings import AddressSettings
 from broker.engine.publish import sending
 from broker.engine.publish.send import Send
 from broker.engine.queues.diverts import FORWARDS_MAX, HEADERS_MAX, AddressExtras, Divert, DivertRouting, read_divert
-from broker.engine.routing import destinations, registry
-from broker.engine.routing.registry import add_divert, remove_divert
+from broker.engine.routing import destinations
 from tests.broker.engine.engine_harness import Bench, section
 from tests.support.interpreted import interpreted
 
@@ -114,7 +113,7 @@ def test_routing_types(routing: str, asked: RoutingType | None, queues: set[str]
     engine = bench.enter()
     both = engine.configuration.declare("both", set(RoutingType))
     for name, kind in (("any", RoutingType.ANYCAST), ("multi", MULTICAST)):
-        registry.create_queue(engine._state, both, name, kind, durable=True)
+        engine._state.registry.create_queue(both, name, kind, durable=True)
     bench.run()
     bench.sent("a", b"1", routing_type=asked)
     assert {name for name in ("any", "multi") if bench.bodies(name)} == queues
@@ -199,12 +198,12 @@ def test_message_and_copies_are_one_entry() -> None:
 def test_diverts_survive_a_restart(bench: Bench) -> None:
     for name in ("a", "b"):
         destinations.destination(bench.enter()._state, name, RoutingType.ANYCAST)
-    add_divert(bench.engine._state, Divert("d", "a", ("b",), filter=compile_filter("k = 'v'"), add={"x": "y"}))
+    bench.engine._state.registry.add_divert(Divert("d", "a", ("b",), filter=compile_filter("k = 'v'"), add={"x": "y"}))
     bench.run()
     bench = bench.restart()
     bench.sent("a", b"1", head=b"k:v\n")
     assert bench.bodies("b") == [b"1"]
-    remove_divert(bench.enter()._state, "d")
+    bench.enter()._state.registry.remove_divert("d")
     bench.run()
     bench = bench.restart()
     assert not bench.engine._state.diverts.by_name
@@ -237,17 +236,17 @@ def test_errors_say_what_is_wrong() -> None:
     bench = bench_with(d=section("a", "b"))
     state = bench.enter()._state
     with pytest.raises(AlreadyInUse, match="divert d exists already"):
-        add_divert(state, Divert("d", "b", ("c",)))
+        state.registry.add_divert(Divert("d", "b", ("c",)))
     with pytest.raises(NotFound, match="divert e does not exist"):
-        remove_divert(state, "e")
+        state.registry.remove_divert("e")
     with pytest.raises(InvalidName, match="forwards to its own address"):
-        add_divert(state, Divert("e", "a", ("a",)))
-    add_divert(state, Divert("f", "a", tuple(f"f{n}" for n in range(FORWARDS_MAX))))
+        state.registry.add_divert(Divert("e", "a", ("a",)))
+    state.registry.add_divert(Divert("f", "a", tuple(f"f{n}" for n in range(FORWARDS_MAX))))
     with pytest.raises(InvalidName, match="1 to 64 forwarding"):
-        add_divert(state, Divert("g", "a", tuple(f"f{n}" for n in range(FORWARDS_MAX + 1))))
-    add_divert(state, Divert("h", "a", ("b",), remove=[str(n) for n in range(HEADERS_MAX)]))
+        state.registry.add_divert(Divert("g", "a", tuple(f"f{n}" for n in range(FORWARDS_MAX + 1))))
+    state.registry.add_divert(Divert("h", "a", ("b",), remove=[str(n) for n in range(HEADERS_MAX)]))
     with pytest.raises(InvalidName, match="64 headers"):
-        add_divert(state, Divert("i", "a", ("b",), remove=[str(n) for n in range(HEADERS_MAX + 1)]))
+        state.registry.add_divert(Divert("i", "a", ("b",), remove=[str(n) for n in range(HEADERS_MAX + 1)]))
     bench.run()
 
 
@@ -304,17 +303,17 @@ def test_a_new_divert_looks_at_no_address_before_that_is_used(bench: Bench, monk
         return find(name, settings)
 
     monkeypatch.setattr(state.diverts, "_find", noted)
-    add_divert(state, Divert("first", "a", ("b",)))
-    add_divert(state, Divert("second", "b", ("c",)))
-    add_divert(state, Divert("pattern", "*", ("x",)))
+    state.registry.add_divert(Divert("first", "a", ("b",)))
+    state.registry.add_divert(Divert("second", "b", ("c",)))
+    state.registry.add_divert(Divert("pattern", "*", ("x",)))
     assert not asked
     for _ in range(2):
         leads = state.diverts.extras(state.addresses["a"])
         assert leads is not None
         assert leads.reach == ("b", "x", "c")
     assert asked == ["a"]
-    remove_divert(state, "second")
-    remove_divert(state, "pattern")
+    state.registry.remove_divert("second")
+    state.registry.remove_divert("pattern")
     assert asked == ["a"]
     assert state.diverts.extras(state.addresses["b"]) is None
     leads = state.diverts.extras(state.addresses["a"])

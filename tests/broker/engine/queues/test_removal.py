@@ -8,7 +8,6 @@ from broker.engine.delivery import redelivery
 from broker.engine.model.message import RoutingType
 from broker.engine.queues.consumer import AckMode
 from broker.engine.queues.removal import remove
-from broker.engine.routing import registry
 from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench
 from tests.simulation.world import check_accounts, check_counters, reasons
@@ -77,7 +76,7 @@ def test_messages_of_a_deleted_address_on_a_wildcard_queue(bench: Bench) -> None
         engine.configuration.declare("n.*", set()), "all", RoutingType.MULTICAST, durable=True, selector=""
     )
     messages = bench.sent("n.eu", b"1", routing_type=None)
-    registry.delete_address(bench.enter()._state, engine.addresses["n.eu"])
+    bench.enter()._state.registry.delete_address(engine.addresses["n.eu"])
     taker = bench.take("n.*::all", None)
     bench.ack(taker, *messages)
     assert engine.usage.messages == 0

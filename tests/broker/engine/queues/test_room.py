@@ -15,7 +15,6 @@ from broker.engine.model.settings_match import SettingsTable
 from broker.engine.queues.address import Address
 from broker.engine.queues.paging.admit import tail_of
 from broker.engine.queues.room import Admission, is_full
-from broker.engine.routing import registry
 from tests.broker.engine.engine_harness import Bench, Producing
 from tests.broker.engine.queues.parts import message
 from tests.simulation.world import small
@@ -162,7 +161,7 @@ def test_producers_go_on_when_the_queue_that_cannot_page_becomes_one_that_can(fu
 def test_producers_go_on_when_the_queue_that_cannot_page_is_deleted(full: str) -> None:
     bench = filled(full, "PAGE")
     state = bench.enter()._state
-    registry.create_queue(state, bench.engine.addresses[ADDRESS], "kept", RoutingType.ANYCAST, durable=True)
+    state.registry.create_queue(bench.engine.addresses[ADDRESS], "kept", RoutingType.ANYCAST, durable=True)
     bench.change("kept", non_destructive=True)
     producer = stopped(bench)
     bench.delete("kept")

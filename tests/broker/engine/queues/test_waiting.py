@@ -9,7 +9,7 @@ import pytest
 from broker.engine.model.message import RoutingType
 from broker.engine.queues.consumer import AckMode
 from broker.engine.queues.paging.depage import RETRY_MS
-from broker.engine.routing import alter, registry
+from broker.engine.routing import alter
 from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench, Producing, Taker
 from tests.simulation.world import check_counters
@@ -28,9 +28,9 @@ def limited(
     """A broker with queues on t, of which q has the limit."""
     bench = Bench(*settings)
     state = bench.enter()._state
-    address = registry.create_address(state, "t", {MULTICAST})
+    address = state.registry.create_address("t", {MULTICAST})
     for name in ("q", *others):
-        registry.create_queue(state, address, name, MULTICAST, durable=durable)
+        state.registry.create_queue(address, name, MULTICAST, durable=durable)
     alter.limit(state, bench.queue("q"), messages_max, drop_oldest=drop_oldest)
     bench.run()
     return bench
@@ -249,7 +249,7 @@ def test_what_is_not_durable_does_not_wait_on_disk() -> None:
 
 def test_a_consumer_that_keeps_up_loses_nothing_when_the_memory_is_full() -> None:
     bench = full(100)
-    other = registry.create_queue(bench.enter()._state, bench.queue("q").address, "other", MULTICAST, durable=True)
+    other = bench.enter()._state.registry.create_queue(bench.queue("q").address, "other", MULTICAST, durable=True)
     alter.limit(bench.engine._state, other, 100, drop_oldest=False)
     bench.run()
     taker = bench.take("t::q", MULTICAST, ack_mode=AckMode.AUTO)

@@ -10,7 +10,6 @@ from broker.engine.delivery import redelivery
 from broker.engine.model.message import RoutingType
 from broker.engine.queues.stored import UnknownFormat
 from broker.engine.recovery import restore
-from broker.engine.routing import registry
 from store import decode
 from tests.broker.engine.engine_harness import Bench
 from tests.simulation.world import check_accounts, check_counters, journal_records
@@ -89,7 +88,7 @@ def test_a_message_on_several_queues_is_one_object_and_is_counted_once(bench: Be
 
 def test_definitions(bench: Bench) -> None:
     engine = bench.enter()
-    registry.create_address(engine._state, "both", set(RoutingType))
+    engine._state.registry.create_address("both", set(RoutingType))
     bench.take("news.*", RoutingType.MULTICAST, durable_name="c.s", selector="colour = 'red'", no_local="c")
     bench.take("news.*", RoutingType.MULTICAST)
     bench.sent("q", b"1")

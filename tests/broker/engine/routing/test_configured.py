@@ -10,7 +10,6 @@ from broker.daemon.wiring import declare, settings_table
 from broker.engine.delivery.redelivery import CLOSED
 from broker.engine.model.errors import AlreadyInUse, EngineError
 from broker.engine.model.message import RoutingType
-from broker.engine.routing import registry
 from tests.broker.engine.engine_harness import Bench
 
 ANYCAST = {"routing-type": "ANYCAST"}
@@ -87,8 +86,8 @@ def test_queues_made_by_hand(created: bool, deleted: bool) -> None:
     """auto-delete-created-queues: unused and empty in two scans."""
     bench = Bench({"match": "a", "auto-delete-created-queues": created})
     state = bench.enter()._state
-    registry.create_queue(
-        state, registry.create_address(state, "a", {RoutingType.ANYCAST}), "a", RoutingType.ANYCAST, durable=True
+    state.registry.create_queue(
+        state.registry.create_address("a", {RoutingType.ANYCAST}), "a", RoutingType.ANYCAST, durable=True
     )
     bench.run()
     bench.close(bench.take("a"), CLOSED)

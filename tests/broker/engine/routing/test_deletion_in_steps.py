@@ -11,7 +11,7 @@ from broker.engine.model.access import UNRESTRICTED
 from broker.engine.model.message import RoutingType
 from broker.engine.model.permissions import Permission
 from broker.engine.queues.address import Address
-from broker.engine.routing import registry
+from broker.engine.routing import deletion
 from tests.broker.engine.engine_harness import Bench, Taker
 
 MULTICAST = RoutingType.MULTICAST
@@ -34,7 +34,7 @@ def with_its_connection(bench: Bench) -> tuple[Address, Callable[[], None]]:
 def test_its_queues_go_some_at_a_time(
     make: Callable[[Bench], tuple[Address, Callable[[], None]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "DELETE_COST", 500)
+    monkeypatch.setattr(deletion, "DELETE_COST", 500)
     bench = Bench()
     bench.enter()
     address, delete = make(bench)
@@ -61,7 +61,7 @@ def test_its_queues_go_some_at_a_time(
 
 
 def test_the_end_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "DELETE_COST", 500)
+    monkeypatch.setattr(deletion, "DELETE_COST", 500)
     bench, told = Bench(), list[bool]()
     bench.enter()
     address = bench.engine.operators.make_address("t", {MULTICAST})

@@ -9,7 +9,7 @@ from broker.engine.model.message import RoutingType
 from broker.engine.moves.dead_letter import ensure_queue
 from broker.engine.queues.address import Address
 from broker.engine.queues.queue import Queue
-from broker.engine.routing import destinations, registry
+from broker.engine.routing import destinations
 from tests.broker.engine.engine_harness import Bench
 
 ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
@@ -27,14 +27,14 @@ def test_a_send_makes_the_address_and_an_anycast_one_its_queue() -> None:
 
 def test_an_address_that_is_anycast_gets_its_queue_also_when_the_send_states_nothing() -> None:
     state = Bench().enter()._state
-    address = registry.create_address(state, "a", {ANYCAST})
+    address = state.registry.create_address("a", {ANYCAST})
     destinations.destination(state, "a", None)
     assert [q.name for q in state.bindings.queues(address)] == ["a"]
 
 
 def test_a_send_adds_the_routing_type_that_it_states() -> None:
     state = Bench().enter()._state
-    address = registry.create_address(state, "a", {MULTICAST})
+    address = state.registry.create_address("a", {MULTICAST})
     assert destinations.destination(state, "a", ANYCAST)[0] is address
     assert address.routing_types == {ANYCAST, MULTICAST}
     assert [q.routing_type for q in state.bindings.queues(address)] == [ANYCAST]
@@ -43,7 +43,7 @@ def test_a_send_adds_the_routing_type_that_it_states() -> None:
 def test_a_queue_in_the_way_is_told_with_what_it_is() -> None:
     """An operator made it without saying its type; clients of queues then ask for another."""
     state = Bench().enter()._state
-    registry.create_queue(state, registry.create_address(state, "a", {MULTICAST}), "a", MULTICAST, durable=True)
+    state.registry.create_queue(state.registry.create_address("a", {MULTICAST}), "a", MULTICAST, durable=True)
     with pytest.raises(AlreadyInUse, match="on address a, and is MULTICAST: it cannot be ANYCAST"):
         destinations.destination(state, "a", ANYCAST)
 
@@ -55,10 +55,10 @@ def test_nothing_is_made_where_that_is_off() -> None:
             destinations.destination(engine._state, name, ANYCAST)
         with pytest.raises(NotFound, match="auto-create-addresses is off"):
             destinations.queue_to_consume(engine._state, name, None)
-    registry.create_address(engine._state, "off.b", {MULTICAST})
+    engine._state.registry.create_address("off.b", {MULTICAST})
     with pytest.raises(RoutingTypeMismatch, match=r"off\.b is not ANYCAST"):
         destinations.destination(engine._state, "off.b", ANYCAST)
-    registry.create_address(engine._state, "off.c", {ANYCAST})
+    engine._state.registry.create_address("off.c", {ANYCAST})
     with pytest.raises(NoQueue, match="auto-create-queues is off"):
         destinations.destination(engine._state, "off.c", ANYCAST)
     assert destinations.destination(engine._state, "off.b", MULTICAST)[1] is None
@@ -95,7 +95,7 @@ class TestConsuming:
 
     def consume(self, types: set[RoutingType], wanted: RoutingType | None) -> Queue | Address:
         state = Bench().enter()._state
-        registry.create_address(state, "a", types)
+        state.registry.create_address("a", types)
         return destinations.queue_to_consume(state, "a", wanted)
 
     @pytest.mark.parametrize(
@@ -136,25 +136,25 @@ class TestConsuming:
 
 def test_a_queue_s_name_is_unique_broker_wide() -> None:
     state = Bench().enter()._state
-    a, b = registry.create_address(state, "a", {ANYCAST}), registry.create_address(state, "b", {ANYCAST})
-    registry.create_queue(state, a, "q", ANYCAST, durable=True)
+    a, b = state.registry.create_address("a", {ANYCAST}), state.registry.create_address("b", {ANYCAST})
+    state.registry.create_queue(a, "q", ANYCAST, durable=True)
     with pytest.raises(AlreadyInUse, match="on address a"):
-        registry.create_queue(state, b, "q", ANYCAST, durable=True)
+        state.registry.create_queue(b, "q", ANYCAST, durable=True)
 
 
 def test_targets_follow_every_binding() -> None:
     state = Bench().enter()._state
-    address = registry.create_address(state, "a.b", {MULTICAST})
+    address = state.registry.create_address("a.b", {MULTICAST})
     assert state.bindings.targets(address) == ([], [])
-    own = registry.create_queue(state, address, "own", ANYCAST, durable=True)
-    wild = registry.create_queue(
-        state, registry.create_address(state, "a.*", {MULTICAST}), "wild", MULTICAST, durable=True
+    own = state.registry.create_queue(address, "own", ANYCAST, durable=True)
+    wild = state.registry.create_queue(
+        state.registry.create_address("a.*", {MULTICAST}), "wild", MULTICAST, durable=True
     )
     assert state.bindings.targets(address) == ([own], [wild])
     assert state.candidates(address, None, MULTICAST) == ([], [wild])
     assert state.candidates(address, own, MULTICAST) == ([own], [])
-    registry.unbind(state, own)
-    registry.unbind(state, wild)
+    state.registry.unbind(own)
+    state.registry.unbind(wild)
     assert state.bindings.targets(address) == ([], [])
     assert state.candidates(address, own, None) == ([], []), "a deleted queue takes nothing"
 
@@ -162,7 +162,7 @@ def test_targets_follow_every_binding() -> None:
 def test_letter_queues_take_exactly_their_address() -> None:
     bench = Bench({"match": "it's", "dead-letter-queue-prefix": "<", "dead-letter-queue-suffix": ">"})
     state = bench.enter()._state
-    target = registry.ensure_address(state, "DLQ")
+    target = state.registry.ensure_address("DLQ")
     for _ in range(2):
         ensure_queue(state, target, "it's", expiry=False)
         ensure_queue(state, target, "it's", expiry=True)
@@ -173,18 +173,18 @@ def test_letter_queues_take_exactly_their_address() -> None:
 
 def test_a_letter_queue_whose_name_cannot_be_is_reported(bench: Bench) -> None:
     state = bench.enter()._state
-    ensure_queue(state, registry.ensure_address(state, "DLQ"), "x" * 1024, expiry=False)
+    ensure_queue(state, state.registry.ensure_address("DLQ"), "x" * 1024, expiry=False)
     assert bench.broker.reported("move.queue_refused")
 
 
 def test_settings_are_those_of_the_name_and_change_at_once() -> None:
     bench = Bench({"match": "a.#", "max-delivery-attempts": 3})
     state = bench.enter()._state
-    address = registry.create_address(state, "a.b", {ANYCAST})
+    address = state.registry.create_address("a.b", {ANYCAST})
     assert (address.settings.max_delivery_attempts, address.settings.dead_letter_address) == (3, "DLQ")
     address.warned = frozenset({"full"})
     other = Bench({"match": "a.b", "max-delivery-attempts": 7})
-    bench.engine.configuration.change_settings(other.engine._state.settings_table)
+    bench.engine.configuration.change_settings(other.engine._state.registry.settings_table)
     assert address.settings.max_delivery_attempts == 7
     assert not address.warned
 
@@ -194,7 +194,7 @@ def test_totals_never_go_back(bench: Bench) -> None:
     bench.sent("b", b"1", routing_type=MULTICAST)
     engine = bench.enter()
     engine.delete_queue(bench.queue("a"))
-    registry.delete_address(engine._state, engine.addresses["a"])
+    engine._state.registry.delete_address(engine.addresses["a"])
     state = engine._state
     assert (state.totals.added, state.totals.routed, state.unrouted) == (1, 1, 1)
 

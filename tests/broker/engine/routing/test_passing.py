@@ -9,9 +9,8 @@ import pytest
 from broker.config.diverts import DivertSection
 from broker.engine.model.errors import EngineError, NoQueue, TooManyAddresses
 from broker.engine.model.message import RoutingType
-from broker.engine.routing import destinations, registry
+from broker.engine.routing import destinations
 from broker.engine.routing.destinations import PASSING_MAX
-from broker.engine.routing.registry import add_divert
 from store import decode
 from tests.broker.engine.engine_harness import Bench, Taker, section
 from tests.simulation.world import journal_records, small
@@ -55,7 +54,7 @@ def test_a_subscription_to_the_very_name_gets_what_comes_next(bench: Bench) -> N
 def test_a_divert_that_is_made_later_takes(bench: Bench) -> None:
     bench.sent("t", b"0", routing_type=MULTICAST)
     bench.sent("b", b"0")
-    add_divert(bench.enter()._state, section("t", "b").divert("d"))
+    bench.enter()._state.registry.add_divert(section("t", "b").divert("d"))
     bench.run()
     bench.sent("t", b"1", routing_type=MULTICAST)
     assert bench.bodies("b") == [b"0", b"1"]
@@ -90,7 +89,7 @@ def test_retroactive_addresses_are_made() -> None:
 def test_nothing_remains_of_what_was_refused(refused: Callable[[Bench], object]) -> None:
     bench = Bench({"match": "off", "auto-create-queues": False}, {"match": "full", "default-max-consumers": 0})
     state = bench.enter()._state
-    registry.create_queue(state, registry.create_address(state, "other", {MULTICAST}), "taken", MULTICAST, durable=True)
+    state.registry.create_queue(state.registry.create_address("other", {MULTICAST}), "taken", MULTICAST, durable=True)
     bench.take("t", MULTICAST, durable_name="held")
     before = (names(bench), set(state.queues))
     with pytest.raises(EngineError):
@@ -102,7 +101,7 @@ def test_nothing_remains_of_what_was_refused(refused: Callable[[Bench], object])
 
 def test_a_routing_type_that_was_refused_its_queue_is_not_added() -> None:
     bench = Bench({"match": "t", "auto-create-queues": False})
-    address = registry.create_address(bench.enter()._state, "t", {MULTICAST})
+    address = bench.enter()._state.registry.create_address("t", {MULTICAST})
     with pytest.raises(NoQueue):
         bench.send("t", b"1")
     bench.run()
@@ -121,7 +120,7 @@ def test_the_limit(bench: Bench) -> None:
     bench.sent("a", b"2")
     assert bench.bodies("a") == [b"1", b"2"]
     bench.enter().delete_queue(bench.queue("a"))
-    registry.delete_address(state, state.addresses["a"])
+    state.registry.delete_address(state.addresses["a"])
     bench.sent("b", b"1")
     assert bench.bodies("b") == [b"1"]
 
@@ -156,10 +155,10 @@ def test_an_address_with_an_attached_sender_is_made_and_goes_after_it() -> None:
     state = bench.enter()._state
     address, _ = destinations.destination(state, "t", MULTICAST, attached=True)
     sender = Attached()
-    registry.attach_sender(state, address, sender)
+    state.registry.attach_sender(address, sender)
     bench.run()
     bench.broker.advance(120_000)
     assert names(bench) == {"t"}
-    registry.detach_sender(state, address, sender)
+    state.registry.detach_sender(address, sender)
     bench.broker.advance(120_000)
     assert names(bench) == set()

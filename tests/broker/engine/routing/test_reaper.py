@@ -8,7 +8,7 @@ from broker.engine.delivery import redelivery
 from broker.engine.model.message import RoutingType
 from broker.engine.queues.address import Address
 from broker.engine.queues.steps import BUDGET_MIN
-from broker.engine.routing import destinations, registry
+from broker.engine.routing import destinations
 from broker.engine.routing.reaper import LOOKED_AT_MAX, scan
 from tests.broker.engine.engine_harness import Bench, Taker
 
@@ -90,7 +90,7 @@ def test_what_was_never_used_stays_unless_the_settings_do_not_ask() -> None:
 def test_an_address_that_never_had_a_queue() -> None:
     for skip in (False, True):
         bench = Bench({**ON, "auto-delete-addresses-skip-usage-check": skip})
-        registry.create_address(bench.enter()._state, "a", {RoutingType.MULTICAST}, auto_created=True)
+        bench.enter()._state.registry.create_address("a", {RoutingType.MULTICAST}, auto_created=True)
         bench.run()
         bench.broker.advance(6 * PERIOD)
         assert there(bench) == (False, not skip)
@@ -128,18 +128,18 @@ def test_an_address_that_remembers_duplicate_ids_stays(bench: Bench) -> None:
 
 def test_those_of_an_older_journal_go(bench: Bench) -> None:
     for n in range(3 * LOOKED_AT_MAX):
-        registry.create_address(bench.enter()._state, f"t.{n}", {RoutingType.MULTICAST}, auto_created=True)
+        bench.enter()._state.registry.create_address(f"t.{n}", {RoutingType.MULTICAST}, auto_created=True)
     bench.run()
     bench = bench.restart()
-    assert len(bench.engine._state.unused) == 3 * LOOKED_AT_MAX
+    assert len(bench.engine._state.registry.unused) == 3 * LOOKED_AT_MAX
     bench.broker.advance(3 * PERIOD)
     assert not [name for name in bench.engine.addresses if name.startswith("t.")]
-    assert not bench.engine._state.unused
+    assert not bench.engine._state.registry.unused
 
 
 def test_a_scan_takes_as_many_ticks_as_it_needs(bench: Bench) -> None:
     for n in range(3 * LOOKED_AT_MAX):
-        registry.create_address(bench.enter()._state, f"t.{n}", {RoutingType.MULTICAST}, auto_created=True)
+        bench.enter()._state.registry.create_address(f"t.{n}", {RoutingType.MULTICAST}, auto_created=True)
     steps = 0
     for _ in scan(bench.engine._state):
         steps += 1
@@ -149,7 +149,7 @@ def test_a_scan_takes_as_many_ticks_as_it_needs(bench: Bench) -> None:
 def test_a_scan_ends_its_tick_once_the_budget_is_used_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """What patterns match an address of 128 words may take milliseconds to find out."""
     for n in range(40):
-        registry.create_address(bench.enter()._state, f"t.{n}", {RoutingType.MULTICAST}, auto_created=True)
+        bench.enter()._state.registry.create_address(f"t.{n}", {RoutingType.MULTICAST}, auto_created=True)
     bench.run()
     state, asked = bench.engine._state, list[int]()
     match = state.bindings.patterns

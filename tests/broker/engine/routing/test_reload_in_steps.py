@@ -10,8 +10,8 @@ from broker.config.addresses import AddressSection
 from broker.config.diverts import DivertSection
 from broker.daemon.wiring import Declarations, declaring, settings_table
 from broker.engine.operators.configuration import DECLARE_COST
+from broker.engine.queues.registry import SETTINGS_COST
 from broker.engine.queues.steps import STEP
-from broker.engine.routing.registry import SETTINGS_COST
 from tests.broker.engine.engine_harness import Bench
 from tests.simulation.world import small
 

@@ -10,7 +10,6 @@ from broker.config import ConfigError, JournalSection, LimitsSection, load
 from broker.config.diverts import WildcardsSection
 from broker.engine.model.errors import InvalidName
 from broker.engine.model.message import RoutingType
-from broker.engine.routing import registry
 from tests.broker.engine.engine_harness import Bench
 from tests.support.mqtt_client import MqttClient, greeting
 from tests.support.mqtt_world import SimCarrier
@@ -46,7 +45,7 @@ def test_table_4_3_for_subscriptions(bench: Bench, pattern: str, matching: list[
 def test_table_4_3_for_settings(pattern: str, matching: list[str], others: list[str]) -> None:
     """A setting's `*` is a whole word or a part of one; of whole words it says what the table says."""
     bench = Bench({"match": pattern, "max-delivery-attempts": 77})
-    settings = bench.engine._state.settings
+    settings = bench.engine._state.registry.settings
     assert [settings(name).max_delivery_attempts for name in matching] == [77] * len(matching)
     assert 77 not in [settings(name).max_delivery_attempts for name in others]
 
@@ -58,7 +57,7 @@ def test_the_overlay_example_of_the_seeds(order: int) -> None:
         {"match": "my.*", "max-delivery-attempts": 3, "redelivery-delay": 1_000},
         {"match": "my.queue", "redelivery-delay": 0},
     ]
-    merged = Bench(*settings[::order]).engine._state.settings("my.queue")
+    merged = Bench(*settings[::order]).engine._state.registry.settings("my.queue")
     assert (merged.max_delivery_attempts, merged.redelivery_delay) == (3, 0)
 
 
@@ -66,7 +65,7 @@ def test_a_wildcard_address_with_queues_of_its_own(bench: Bench) -> None:
     engine = bench.enter()
     address = engine.configuration.declare("news.*", {MULTICAST, RoutingType.ANYCAST})
     for name, kind in (("multi", MULTICAST), ("any", RoutingType.ANYCAST)):
-        registry.create_queue(engine._state, address, name, kind, durable=True)
+        engine._state.registry.create_queue(address, name, kind, durable=True)
     bench.run()
     bench.sent("news.eu", b"1", routing_type=None)
     assert (bench.bodies("multi"), bench.bodies("any")) == ([b"1"], [b"1"])
@@ -88,7 +87,7 @@ def test_the_custom_syntax_of_the_seeds() -> None:
         bench.sent(name, name.encode(), routing_type=MULTICAST)
     assert every.take() == [b"news", b"news,eu", b"news,eu,sport"]
     assert one.take() == [b"news,eu"]
-    assert bench.engine._state.settings("news,eu").max_delivery_attempts == 77
+    assert bench.engine._state.registry.settings("news,eu").max_delivery_attempts == 77
     bench.sent("a.#", b"plain")  # these characters mean nothing now
     assert bench.bodies("a.#") == [b"plain"]
     with pytest.raises(InvalidName, match="has a wildcard"):
@@ -102,14 +101,14 @@ def test_routing_switched_off(key: str) -> None:
     bench.sent("news.eu", b"1", routing_type=MULTICAST)
     bench.sent("news.#", b"2", routing_type=MULTICAST)
     assert taker.take() == [b"2"]
-    assert bench.engine._state.settings("news.eu").max_delivery_attempts == 77
+    assert bench.engine._state.registry.settings("news.eu").max_delivery_attempts == 77
 
 
 def test_literal_match_markers() -> None:
     bench = Bench(
         {"match": "(orders.#)", "max-delivery-attempts": 77}, wildcard_addresses=wildcards(literal_match_markers="()")
     )
-    settings = bench.engine._state.settings
+    settings = bench.engine._state.registry.settings
     assert settings("orders.#").max_delivery_attempts == 77
     assert settings("orders.eu").max_delivery_attempts == 10
 
@@ -172,7 +171,7 @@ def test_what_is_built_in_is_written_in_these_characters(tmp_path: Path, text: s
     client.subscribe("/queue/orders")
     client.confirmed("/queue/orders", b"1")
     assert client.bodies() == [b"1"]
-    settings = broker.engine._state.settings("orders")
+    settings = broker.engine._state.registry.settings("orders")
     assert (settings.dead_letter_address, settings.expiry_address) == ("DLQ", "ExpiryQueue")
     assert not broker.reported("access.denied")
 

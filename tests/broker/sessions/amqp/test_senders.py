@@ -32,7 +32,7 @@ def test_a_sender_is_told_when_its_queue_is_deleted(address: str, capabilities: 
     error = client.refused(link)
     assert error.condition == "amqp:resource-deleted"
     assert "was deleted" in (error.description or "")
-    assert broker.engine._state.senders == {}
+    assert broker.engine._state.registry.senders == {}
     [outcome] = client.send(client.sender("a", "queue", name="again"), message("2"))
     assert isinstance(outcome.state, Accepted), "the queue is made anew where that is allowed"
 
@@ -57,7 +57,7 @@ def test_what_else_is_deleted_tells_nobody(broker: SimBroker, client: AmqpSim) -
         assert link.room, "it is attached"
     client.detach(queue)
     client.detach(topic)
-    assert broker.engine._state.senders == {}
+    assert broker.engine._state.registry.senders == {}
 
 
 def test_auto_delete_leaves_an_address_with_a_sender() -> None:
@@ -75,7 +75,7 @@ def test_auto_delete_leaves_an_address_with_a_sender() -> None:
     assert isinstance(outcome.state, Accepted)
     assert len(held(broker, "a")) == 1
     client.detach(link)
-    assert broker.engine._state.senders == {}
+    assert broker.engine._state.registry.senders == {}
 
 
 def second(client: AmqpSim, address: str = "a") -> Sender:

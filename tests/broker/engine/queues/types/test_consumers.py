@@ -7,7 +7,7 @@ import pytest
 from broker.engine.delivery import redelivery
 from broker.engine.delivery.redelivery import CLOSED
 from broker.engine.model.errors import AlreadyInUse, NoQueue, TooManyConsumers
-from broker.engine.routing import alter, registry
+from broker.engine.routing import alter
 from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench
 from tests.broker.engine.queues.types.queues import MULTICAST, put
@@ -347,7 +347,7 @@ def test_a_paused_queue_is_as_one_without_consumers(bench: Bench) -> None:
 def test_seeds_4_5_point_to_point_and_publish_subscribe_together(bench: Bench) -> None:
     bench.declare("orders", "foo.orders")
     state = bench.enter()._state
-    registry.add_routing_type(state, state.addresses["foo.orders"], MULTICAST)
+    state.registry.add_routing_type(state.addresses["foo.orders"], MULTICAST)
     topic = bench.take("foo.orders", MULTICAST)
     queue = bench.take("foo.orders", None)
     assert queue.consumer.queue.name == "orders", "without a wish it is anycast"

@@ -7,9 +7,9 @@ import pytest
 from broker.engine.filter import compile_filter
 from broker.engine.model.message import RoutingType
 from broker.engine.model.settings import AddressSettings
+from broker.engine.queues import definitions
 from broker.engine.queues.address import Address
 from broker.engine.queues.queue import Queue
-from broker.engine.routing import definitions
 from store.decode import decode_definition
 
 
