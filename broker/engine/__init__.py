@@ -46,7 +46,7 @@ from broker.engine.operators.configuration import DECLARE_COST, Configuration
 from broker.engine.operators.connections import Connected
 from broker.engine.operators.disk import DiskWatch
 from broker.engine.operators.statistics import Figures
-from broker.engine.publish.publish import Producers
+from broker.engine.publish.producers import Producers
 from broker.engine.publish.send import PublishResult, Refusal, Send
 from broker.engine.queues.address import Address, Producer
 from broker.engine.queues.bodies import (

@@ -48,7 +48,7 @@ from broker.engine.operators.imports import Imports
 from broker.engine.operators.messages import QueueMessages
 from broker.engine.operators.statistics import Statistics
 from broker.engine.operators.tasks import Tasks
-from broker.engine.publish.publish import Producers
+from broker.engine.publish.producers import Producers
 from broker.engine.publish.retained import Retained
 from broker.engine.publish.retained_feed import RetainedFeed
 from broker.engine.publish.system_topics import SystemTopics

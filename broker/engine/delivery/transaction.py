@@ -27,11 +27,13 @@ from typing import Final
 from broker.engine.delivery import redelivery
 from broker.engine.delivery.redelivery import DeliveryOutcome
 from broker.engine.model import annotation
-from broker.engine.model.errors import EngineError, NoQueue, TooLarge, TransactionClosed
+from broker.engine.model.errors import EngineError, TooLarge, TransactionClosed
 from broker.engine.model.message import Message, size_of
 from broker.engine.model.names import FQQN_SEPARATOR
 from broker.engine.moves import move
-from broker.engine.publish import publish, sending
+from broker.engine.publish import publish
+from broker.engine.publish.order import Part, in_order
+from broker.engine.publish.plan import check_new, commit, plan
 from broker.engine.publish.send import Send
 from broker.engine.queues import arrival
 from broker.engine.queues.address import Producer
@@ -408,12 +410,14 @@ def _checked(state: State, transaction: Transaction, undo: list[Callable[[], Non
         with _creating(state, undo):
             _find_again(state, send)
         extras = state.diverts.extras(send.address)
+        check_new(state, send, seen)
         with state.room.without(transaction.held, chain((send.address.name,), extras.reach if extras else ())):
-            sending.check(state, send.address)
-        sending.check_new(state, send, seen)
-        sending.check_routed(state, send, send.messages)
-        if send.messages[0].header.durable:
-            need += sending.needed(state, send.address, send.messages)
+            state.room.check(send.address)
+            made = plan(state, send, send.messages, checks=True)
+            made.discard()
+        if made.lost:
+            raise made.no_queue
+        need += made.bytes_needed()
         spent += _CHECK_COST + len(send.messages) // 8
         if spent >= _STEP_COST:
             yield spent
@@ -465,16 +469,16 @@ def _performed(state: State, transaction: Transaction) -> LongWork:
     for sends, messages in transaction.batches:
         for some, together in _portions(state, sends, messages):
             charged = [(send, len(send.messages), size_of(send.messages)) for send in some]
-            parts = [(some[0], together)]
+            parts: list[Part] = [(some[0], together, None)]
             if len(some) > 1:
                 with room.without(held, [send.address.name for send in some]):
-                    parts = publish.in_turn(state, some, together)
+                    parts = in_order(state, some, together)
                 if not parts:  # they are published, which may have changed their sizes
                     for send, count, nbytes in charged:
                         room.release_sends(held, send.address.name, count, nbytes)
                     yield _RUN_COST * len(some) + _MESSAGE_COST * len(together)
             spent, left = 0, state.steps.left
-            for send, run in parts:
+            for send, run, _ in parts:  # other things may happen before the next one: none is published as planned
                 count, nbytes = len(run), size_of(run)
                 with room.without(held, [send.address.name]):
                     _publish(state, send, run)
@@ -507,15 +511,9 @@ def _publish(state: State, send: Send, messages: list[Message]) -> None:
         except EngineError:
             arrival.unroutable(state, send.address, messages)
             return
-    left = messages
-    while left:
-        try:
-            publish.publish_run(state, send, left, state.room.admit_whole(send.address, left), size_of(left))
-            return
-        except NoQueue as none:
-            lost = set(none.messages)
-            arrival.unroutable(state, send.address, [message for message in left if message in lost])
-            left = [message for message in left if message not in lost]
+    made = plan(state, send, messages)
+    arrival.unroutable(state, send.address, made.lost)
+    commit(state, send, made, state.room.admit_whole(send.address, messages))
 
 
 def _settled(state: State, settlement: Settlement) -> LongWork:

@@ -83,7 +83,7 @@ def _insert(state: State, id: bytes, address: Address, run: list[tuple[Message, 
     try:
         for message, count, takers in run:
             own = state.addresses[message.header.address]
-            arrival.publish(state, own, [message], takers, state.room.admit_moved(own, takers), moved=True)
+            arrival.enter_moved(state, own, message, takers, state.room.admit_moved(own, takers))
             queues = takers[0] + takers[1]
             if count is not None and len(queues) == 1:  # else nothing says on which of them it failed
                 arrival.note_attempts(state, queues[0], [message], count)

@@ -263,7 +263,7 @@ def bring(state: State, run: Iterable[Placed], also_record: Callable[[Message, M
     """Put copies of messages that are on no queue in their places.  There must be room in the journal."""
     for placed in run:
         admission = state.room.admit_moved(placed.address, placed.targets)
-        arrival.publish(state, placed.address, [placed.copy], placed.targets, admission, moved=True)
+        arrival.enter_moved(state, placed.address, placed.copy, placed.targets, admission)
         state.steps.spend(MOVE_COST)
         if also_record is not None:
             also_record(placed.message, placed.copy)

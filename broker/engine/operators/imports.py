@@ -10,6 +10,7 @@ from broker.engine.queues import arrival
 from broker.engine.queues.definitions import address_record, queue_record
 from broker.engine.queues.diverts import read_divert
 from broker.engine.queues.queue import Queue
+from broker.engine.queues.room import Admission
 from broker.engine.queues.state import State
 
 
@@ -64,5 +65,10 @@ class Imports:
         address = state.room.charged(message.header.address)
         anycast = [queue for queue in queues if queue.routing_type is RoutingType.ANYCAST]
         multicast = [queue for queue in queues if queue.routing_type is RoutingType.MULTICAST]
-        if not arrival.publish(state, address, [message], (anycast, multicast), state.room.admit(address, 0, 0)):
+        admission = state.room.admit(address, 0, 0)
+        if admission is Admission.DROP:
             raise AddressFull(f"address {address.name} is full: its settings say to drop messages")
+        if admission is Admission.FAIL:
+            raise state.room.refusal(address)
+        arrival.reserve(state, [message], essential=False)
+        arrival.enter_moved(state, address, message, (anycast, multicast), admission)

@@ -52,8 +52,10 @@ class Notifications(Watcher):
             address.dropped += len(messages)
             self._state.dropped += len(messages)
             return
-        targets = self._state.candidates(address, None, None)
-        arrival.publish(self._state, address, messages, targets, admission)
+        targets = arrival.takers(header, self._state.candidates(address, None, None))
+        groups = arrival.route(self._state.steps, messages, *targets, address)
+        if arrival.enter(self._state, address, messages, groups) < len(messages):
+            arrival.unroutable(self._state, address, arrival.left(messages, groups))
         self.sent += len(messages)
 
     def settle(self) -> None:

@@ -102,62 +102,49 @@ def takers(header: MessageHeader, targets: Targets) -> Targets:
     return [queue for queue in anycast if not queue.durable_only], [q for q in multicast if not q.durable_only]
 
 
-def publish(
+def enter(
     state: State,
     address: Address,
     messages: list[Message],
-    targets: Targets,
-    admission: Admission,
+    groups: list[Group],
     *,
     nbytes: int = -1,
-    moved: bool = False,
-    needs_queue: bool = False,
-    unrouted: list[Message] | None = None,
+    page: bool = False,
 ) -> int:
-    """Accept a run of messages with the same header; returns how many were routed to a queue.
+    """Let a run of messages with the same header enter queues, as `route` says; returns how many do.
 
-    `targets` are the candidate queues (anycast, multicast).  The `admission` is what `Room` says of the run, whose size
-    is `nbytes` if it is known.  Messages `moved` within the broker were accepted before: they are not refused, and
-    there is room for them in the journal.  Messages that no queue accepts are refused with `needs_queue`, added to
-    `unrouted` if that is given, else unroutable.
-
-    Raises AddressFull, DiskFull or NoQueue, before anything changed.
+    Nothing is asked any more: there must be room for them in the journal's entry.  `nbytes` is their size, if it is
+    known; `page`: they wait on disk only.
     """
-    header = messages[0].header
-    if nbytes < 0:
-        nbytes = size_of(messages)
-    if not moved:
-        if admission is Admission.DROP:
-            _drop_all(state, address, messages)
-            return 0
-        if admission is Admission.FAIL and not state.atomic:  # a commit checked all of its sends before it began
-            raise state.room.refusal(address)
-        if header.durable:
-            reserve_bytes(state, nbytes, essential=False)
-    full = admission is Admission.PAGE or (admission is Admission.BLOCK and state.room.pages(address))
-    groups = route(state.steps, messages, *takers(header, targets), address)
-    routed = sum([len(run) for _, run in groups])
-    if needs_queue and routed < len(messages) and not may_lose(address, targets):
-        raise no_queue(address, targets, _left(messages, groups))
-    next_id = state.journal.allocate_ids(len(messages))
-    for message in messages:
-        message.id = next_id
-        next_id += 1
+    assign_ids(state, messages)
+    routed = 0
     for queues, run in groups if len(groups) < 2 else _in_order(state, groups):
-        _place(state, address, queues, run, nbytes if run is messages else -1, full=full)
-    if routed < len(messages):
-        if header.durable or unrouted is not None:
-            left = _left(messages, groups)
-        if unrouted is not None:
-            unrouted += left
-        elif header.durable:
-            unroutable(state, address, left)
-        elif not header.retained:
-            address.unrouted += len(messages) - routed
-            state.unrouted += len(messages) - routed
-    address.routed += routed
-    state.totals.routed += routed
+        _place(state, address, queues, run, nbytes if run is messages else -1, full=page)
+        routed += len(run)
+    count_routed(state, address, routed)
     return routed
+
+
+def enter_moved(state: State, address: Address, message: Message, targets: Targets, admission: Admission) -> None:
+    """Let a message that the broker has accepted before enter queues: it is never refused."""
+    groups = route(state.steps, [message], *takers(message.header, targets), address)
+    enter(state, address, [message], groups, page=admission is not Admission.OK)
+    if not groups:
+        unroutable(state, address, [message])
+
+
+def assign_ids(state: State, messages: Sequence[Message]) -> None:
+    """Give messages their ids, in their order."""
+    id = state.journal.allocate_ids(len(messages))
+    for message in messages:
+        message.id = id
+        id += 1
+
+
+def count_routed(state: State, address: Address, count: int) -> None:
+    """Count messages sent to an address that entered a queue."""
+    address.routed += count
+    state.totals.routed += count
 
 
 def _in_order(state: State, groups: list[Group]) -> list[Group]:
@@ -169,8 +156,8 @@ def _in_order(state: State, groups: list[Group]) -> list[Group]:
     return [(groups[at][0], [message for *_, message in together]) for at, together in runs]
 
 
-def _left(messages: list[Message], groups: list[Group]) -> list[Message]:
-    """The messages that are in no group."""
+def left(messages: list[Message], groups: list[Group]) -> list[Message]:
+    """The messages that no queue accepts: those in no group."""
     taken = {message for _, run in groups for message in run}
     return [message for message in messages if message not in taken]
 
@@ -198,8 +185,8 @@ def no_queue(address: Address, targets: Targets, messages: list[Message]) -> NoQ
     return NoQueue(f"no queue takes the message: {why}", messages)
 
 
-def unroutable(state: State, address: Address, messages: list[Message]) -> None:
-    """Count messages that no queue accepted, and drop them by name, unless they are retained."""
+def unroutable(state: State, address: Address, messages: Sequence[Message]) -> None:
+    """Count messages with the same header that no queue accepted, and drop them by name, unless they are retained."""
     if not messages or messages[0].header.retained:
         return
     address.unrouted += len(messages)
@@ -228,7 +215,7 @@ def reserve_bytes(state: State, need: int, *, essential: bool) -> None:
         raise DiskFull(f"the journal has no room for {need} bytes: {full}") from full
 
 
-def _drop_all(state: State, address: Address, messages: list[Message]) -> None:
+def drop(state: State, address: Address, messages: list[Message]) -> None:
     """Drop messages that a full address does not take, by name."""
     address.dropped += len(messages)
     state.dropped += len(messages)

@@ -204,7 +204,7 @@ class Ledger:
             self._journal.ensure_defined(queue.id)
         self._journal.add(record.removed(queue.id, reason, ids))
 
-    def dropped(self, address: str, messages: list[Message], reason: RemovalReason) -> None:
+    def dropped(self, address: str, messages: Sequence[Message], reason: RemovalReason) -> None:
         """Messages that were sent to an address entered no queue."""
         size = sum([len(message.head) + len(message.body) for message in messages])
         self._journal.add(record.dropped(reason, len(messages), size, address))

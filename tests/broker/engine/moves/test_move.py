@@ -148,13 +148,12 @@ def test_a_move_over_two_entries_is_a_defect(bench: Bench, monkeypatch: pytest.M
     """Whatever is called within a move and asks for room could end the entry; then nothing of it may stay."""
     (message,) = bench.sent("a", b"1")
     taker = bench.take("a")
-    publish = arrival.publish
+    enter = arrival.enter_moved
 
-    def sealing(state: State, *args: Any, **more: Any) -> int:
-        routed = publish(state, *args, **more)
+    def sealing(state: State, *args: Any) -> None:
+        enter(state, *args)
         state.journal.commit()
-        return routed
 
-    monkeypatch.setattr(arrival, "publish", sealing)
+    monkeypatch.setattr(arrival, "enter_moved", sealing)
     with pytest.raises(AssertionError, match="one journal entry"):
         bench.enter().consumers.reject(taker.consumer, message.id)

@@ -12,7 +12,7 @@ from broker.engine.filter import compile_filter
 from broker.engine.model.errors import AddressFull, AlreadyInUse, InvalidName, NotFound
 from broker.engine.model.message import Message, RoutingType
 from broker.engine.model.settings import AddressSettings
-from broker.engine.publish import sending
+from broker.engine.publish import plan
 from broker.engine.publish.send import Send
 from broker.engine.queues.diverts import FORWARDS_MAX, HEADERS_MAX, AddressExtras, Divert, DivertRouting, read_divert
 from broker.engine.routing import destinations
@@ -344,13 +344,13 @@ def test_addresses_that_divert_to_each_other_make_a_copy_for_each_forwarding(
     many = 6
     bench = meshed(many, exclusive=exclusive)
     made: list[str] = []
-    copy = sending._copy
+    copy = plan._copy
 
     def counted(*args: Any) -> Message:
         made.append(args[2].name)
         return copy(*args)
 
-    monkeypatch.setattr(sending, "_copy", counted)
+    monkeypatch.setattr(plan, "_copy", counted)
     bench.sent("m0", b"1", b"2", routing_type=MULTICAST)
     assert len(made) == 2 * many * (many - 1)
     extras = bench.engine._state.diverts.extras(bench.engine.addresses["m0"])

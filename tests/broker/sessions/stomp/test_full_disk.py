@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from broker.engine.publish import publish
+from broker.engine.publish import producers
 from broker.engine.publish.send import Send
 from tests.simulation.world import held, small
 from tests.support.interpreted import interpreted
@@ -163,7 +163,7 @@ def test_acknowledgements_between_sends_that_cannot_be_refused_do_not_part_them(
 def test_sends_between_many_acknowledgements_are_examined_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """One read with sends to many queues: not each acknowledgement between them examines all of these."""
     examined: list[Send] = []
-    monkeypatch.setattr(publish, "_may_refuse", lambda state, send: examined.append(send))
+    monkeypatch.setattr(producers, "_may_refuse", lambda state, send: examined.append(send))
     broker = SimBroker()
     client = broker.connect()
     for _ in range(MESSAGES):
