@@ -63,6 +63,7 @@ from broker.engine.queues.bodies import (
 from broker.engine.queues.consumer import AckMode, LinkTarget
 from broker.engine.queues.counters import COUNTED, LEFT_COUNTERS
 from broker.engine.queues.diverts import Divert, DivertRouting
+from broker.engine.queues.grouped import GroupedBacklog
 from broker.engine.queues.pending import Waiter
 from broker.engine.queues.queue import Consumer, DeliveryState, Queue
 from broker.engine.queues.queue_quotas import QueueQuotas
@@ -70,7 +71,6 @@ from broker.engine.queues.room import is_full
 from broker.engine.queues.steps import LongWork
 from broker.engine.queues.stored import MessageReader, UnknownFormat
 from broker.engine.queues.tracer import Tracer
-from broker.engine.queues.types.grouped import GroupedBacklog
 from broker.engine.queues.watcher import Watcher
 from broker.engine.recovery.clock_changes import JumpDetectingClock
 from broker.engine.recovery.restore import Fold, Restored

@@ -61,7 +61,6 @@ from broker.engine.queues.queue import Queue
 from broker.engine.queues.room import Usage
 from broker.engine.queues.state import State
 from broker.engine.queues.tracer import Tracer
-from broker.engine.queues.types.kind import equip
 from broker.engine.queues.watcher import Watcher
 from broker.engine.recovery.cleaning import Cleaner
 from broker.engine.recovery.restore import Restored, restore
@@ -93,7 +92,6 @@ class Engine:
         self._state = state = State(
             journal=journal,
             settings=settings,
-            equip=equip,
             pages=pages,
             clock=clock,
             cpu=cpu,

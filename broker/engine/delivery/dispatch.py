@@ -15,11 +15,11 @@ from broker.engine.delivery import closing, redelivery
 from broker.engine.model.message import Message
 from broker.engine.moves import expiry
 from broker.engine.moves.move import MOVE_COST
-from broker.engine.queues import arrival
-from broker.engine.queues.displacing import displace
+from broker.engine.queues import arrival, consumer_rules, displacing
 from broker.engine.queues.paging import depage
 from broker.engine.queues.pending import Held
 from broker.engine.queues.queue import Consumer, Queue
+from broker.engine.queues.rules.queue_rules import NO_RULES
 from broker.engine.queues.state import State
 
 #: The most messages that one queue delivers in a tick: enough that the tick's fixed costs vanish, few enough that it
@@ -131,10 +131,7 @@ def _serve(state: State, queue: Queue, most: int) -> None:
     if queue.consumers and (queue.ready or queue.tail is not None) and not waits:
         if len(queue.consumers) >= ASKED_FOR_A_MICROSECOND:
             state.steps.spend(len(queue.consumers) // ASKED_FOR_A_MICROSECOND)
-        if queue.kind is not None:
-            takers = queue.kind.takers(state)
-        else:
-            takers = [c for c in queue.consumers if c.credit > 0 and not c.paused]
+        takers = consumer_rules.takers(state, queue)
         served = takers if queue.tail is None else depage.refill(state, queue, takers)
         more = False
         for group in _by_priority(served):
@@ -145,10 +142,10 @@ def _serve(state: State, queue: Queue, most: int) -> None:
             state.dirty_later[queue] = None
         if queue.tail is not None and depage.more(state, queue, takers):
             state.dirty_later[queue] = None
-    if queue.kind is not None:
-        queue.kind.cut(state)
+    if queue.rules is not NO_RULES:
+        displacing.cut(state, queue)
     if queue.drop_oldest and queue.messages_max >= 0:
-        displace(state, queue)
+        displacing.displace(state, queue)
 
 
 def _resume(state: State, queue: Queue) -> None:
@@ -323,9 +320,9 @@ def _deliver(state: State, queue: Queue, consumer: Consumer, run: list[Message])
     consumer.take(run)
     queue.delivering += len(run)
     state.count_delivered(queue, len(run), sum(m.id in queue.states for m in run) if queue.states else 0)
-    if queue.kind is not None:
-        queue.kind.delivered(run)
-        run = queue.kind.shown(run)
+    if queue.rules is not NO_RULES:
+        queue.rules.delivered(run)
+        run = consumer_rules.shown(queue, run)
     journalled = queue.strict and _journal_delivery(state, queue, consumer, run)
     if consumer.reservation is not None and consumer.reservation.delivered(run):
         journalled = True
@@ -390,8 +387,7 @@ def take(state: State, consumer: Consumer, messages: list[Message]) -> list[Mess
     for message in taken:
         queue.backlog.discard(message)
     queue.delivering += len(taken)
-    if queue.kind is not None:
-        queue.kind.delivered(taken)
+    queue.rules.delivered(taken)
     return taken
 
 

@@ -109,9 +109,9 @@ def _give_back_in_steps(
     forgotten = queue.forgets
 
     def settle(some: list[Message]) -> None:
-        if forgotten and queue.kind is not None and not queue.deleted:  # although a consumer may have come since
+        if forgotten and queue.attributes.rules and not queue.deleted:  # although a consumer may have come since
             queue.delivering -= len(some)
-            queue.kind.purge(state, some)
+            remove(state, queue, some, RemovalReason.PURGED)
             return
         failed = how.failed if how.failed < 0 else len([message for message in some if message.id in oldest])
         _give_back(state, queue, some, replace(how, failed=failed), consumer)
@@ -227,9 +227,7 @@ def postpone(state: State, queue: Queue, messages: list[Message], ms: int) -> No
     if not _return(state, queue, messages):
         return
     _journal_counts(state, queue, messages)
-    if queue.kind is not None:
-        messages = queue.kind.returned(state, messages)
-    for message in messages:
+    for message in arrival.returned(state, queue, messages):
         arrival.schedule(state, queue, message, state.now + ms)
 
 
@@ -337,11 +335,9 @@ def requeue(state: State, queue: Queue, messages: list[Message], *, delayed: boo
     """Put messages back at the head of the queue, now or after the redelivery delay for each message's count."""
     state.dirty[queue] = None
     settings = queue.address.settings
-    if queue.kind is not None:
-        messages = queue.kind.returned(state, messages)
+    messages = arrival.returned(state, queue, messages)
     if not delayed or settings.redelivery_delay <= 0:
-        if queue.kind is not None:
-            messages = queue.kind.fitting(state, messages)
+        messages = arrival.fitting(state, queue, messages)
         if messages:
             queue.backlog.put_back(messages)
             state.schedule.watch(queue, messages)
@@ -396,8 +392,7 @@ def release_due(state: State) -> bool:
             del queue.scheduled[message.id]
             by_queue.setdefault(queue, []).append(message)
         for queue, messages in by_queue.items():
-            if queue.kind is not None:
-                messages = queue.kind.due(state, messages)
+            messages = arrival.due(state, queue, messages)
             queue.backlog.put_back(messages)
             state.schedule.watch(queue, messages)
             state.dirty[queue] = None
@@ -441,9 +436,7 @@ def _release_rows(state: State, queue: Queue, chunk: Chunk, late: list[int]) -> 
         return
     if chunk.kept or depage.has_room_for(state, queue, chunk, late):
         messages = rows.claim(state, queue, chunk, rows.read(state, queue, chunk, late))
-        if queue.kind is not None:
-            messages = queue.kind.due(state, messages)
-        depage.make_ready(state, queue, messages, chunk)
+        depage.make_ready(state, queue, arrival.due(state, queue, messages), chunk)
         return
     expirations = chunk.expirations
     for row in late:

@@ -85,7 +85,7 @@ class QueueAttributes:
 
     @property
     def rules(self) -> bool:
-        """Whether a queue with these attributes needs rules that a plain queue does not have (`Kind`)."""
+        """Whether a queue with these attributes needs rules that a plain queue does not have (`QueueRules`)."""
         return bool(
             self.key
             or self.ring_size >= 0

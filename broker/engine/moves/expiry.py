@@ -182,8 +182,7 @@ def _expire_together(state: State, due: list[tuple[Queue, Message]]) -> None:
     for queue in [queue for queue in by_queue if queue.deleted]:
         remove(state, queue, by_queue.pop(queue), RemovalReason.DELETED)
     for queue, messages in by_queue.items():
-        if queue.kind is not None:
-            queue.kind.left(messages)  # before the copies of others may arrive there
+        queue.forget(messages)  # before the copies of others may arrive there
     for queue, messages in by_queue.items():
         arrival.keep_for_later(state, queue, expire(state, queue, messages))
 

@@ -45,6 +45,7 @@ from broker.engine.queues.bindings import Targets
 from broker.engine.queues.diverts import AddressExtras, Divert
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.room import Admission
+from broker.engine.queues.rules.queue_rules import NO_RULES
 from broker.engine.queues.state import State
 from broker.engine.routing import destinations
 
@@ -400,7 +401,7 @@ def _may_overtake(state: State, send: Send, targets: Targets, producer: Producer
         return False
     if not held.sends_may_overtake(state.journal, producer.transport):
         return False
-    return all([queue.kind is None and held.is_older(queue) for queue in chain(*targets)])
+    return all([queue.rules is NO_RULES and held.is_older(queue) for queue in chain(*targets)])
 
 
 def _commit_all(state: State, made: Plan, admission: Admission) -> int:

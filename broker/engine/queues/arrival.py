@@ -17,6 +17,7 @@ from broker.engine.model.message import NEW, Message, MessageHeader, size_of
 from broker.engine.model.names import is_temporary
 from broker.engine.queues.address import Address
 from broker.engine.queues.bindings import ASKED_FOR_A_MICROSECOND, ENTERED_FOR_A_MICROSECOND, Targets
+from broker.engine.queues.grouped import bucket
 from broker.engine.queues.matches import Matches
 from broker.engine.queues.paging import admit
 from broker.engine.queues.paging.tail import Landing
@@ -24,9 +25,9 @@ from broker.engine.queues.pending import FanOut
 from broker.engine.queues.queue import DeliveryState, Queue
 from broker.engine.queues.removal import remove
 from broker.engine.queues.room import Admission, pageable, places_left, queue_has_recovered
+from broker.engine.queues.rules.queue_rules import NO_RULES, Verdict
 from broker.engine.queues.state import State
 from broker.engine.queues.steps import Steps
-from broker.engine.queues.types.grouped import bucket
 from store.body import LargeBody
 from store.errors import JournalFull
 from store.record import RemovalReason
@@ -452,7 +453,7 @@ def stored(state: State, queue: Queue, messages: list[Message], *, paged: bool =
     sent before its own record is durable, which comes after the message's record or is in the same entry: so consumers
     wait for the disk once, not twice.
     """
-    early = (queue.strict or _is_recorded(queue)) and queue.kind is None
+    early = (queue.strict or _is_recorded(queue)) and queue.rules is NO_RULES
     if early and not (paged or queue.non_destructive or _awaits_others(queue)):
         queue.ahead = max(queue.ahead, state.pending.landing_work([queue]).number)
         land(state, queue, messages)
@@ -502,8 +503,8 @@ def land(
         landing = queue.tail.arrived()
         paged = True
     if paged and not (header.scheduled > state.now and isinstance(messages[0].body, LargeBody)):
-        if queue.kind is not None and header.scheduled <= state.now:
-            messages = queue.kind.arrived(state, messages)
+        if header.scheduled <= state.now:
+            messages = arrived(state, queue, messages)
         if messages:
             admit.enter(state, queue, messages, landing)
         return
@@ -513,12 +514,60 @@ def land(
         for message in messages:
             schedule(state, queue, message, header.scheduled)
     else:
-        if queue.kind is not None:
-            messages = queue.kind.arrived(state, messages)
+        messages = arrived(state, queue, messages)
         queue.backlog.append(messages, header.priority)
         if header.expiration:
             state.schedule.watch(queue, messages)
     state.dirty[queue] = None
+
+
+# -- what the rules of a queue say -------------------------------------------------------------------------------------
+
+
+def arrived(state: State, queue: Queue, messages: list[Message]) -> list[Message]:
+    """The messages of a run that become ready."""
+    if queue.rules is NO_RULES:
+        return messages
+    state.dirty[queue] = None
+    return apply(state, queue, messages, queue.rules.arrived(messages, attended=bool(queue.consumers)))
+
+
+def returned(state: State, queue: Queue, messages: list[Message]) -> list[Message]:
+    """The returned deliveries that stay, for redelivery."""
+    return apply(state, queue, messages, queue.rules.returned(messages, attended=bool(queue.consumers)))
+
+
+def fitting(state: State, queue: Queue, messages: list[Message]) -> list[Message]:
+    """Those messages to be put back for which the queue has room."""
+    return apply(state, queue, messages, queue.rules.fitting(messages, queue.ready))
+
+
+def due(state: State, queue: Queue, messages: list[Message]) -> list[Message]:
+    """The scheduled messages whose time has come that become ready."""
+    staying = apply(state, queue, messages, queue.rules.due(messages, attended=bool(queue.consumers)))
+    return fitting(state, queue, staying)
+
+
+def apply(state: State, queue: Queue, messages: list[Message], verdict: Verdict) -> list[Message]:
+    """Carry out a verdict on messages that come to a queue; returns those that stay.
+
+    Others that leave because of them are taken out of the container where they wait.
+    """
+    staying, leaving = verdict
+    if not leaving:
+        return staying
+    coming = {message.id for message in messages}
+    by_reason: dict[RemovalReason, list[Message]] = {}
+    for message, reason in leaving:
+        if message.id not in coming:
+            take_out(state, queue, message)
+        by_reason.setdefault(reason, []).append(message)
+    for reason, some in by_reason.items():
+        remove(state, queue, some, reason)
+    return staying
+
+
+# -- where messages wait -----------------------------------------------------------------------------------------------
 
 
 def schedule(state: State, queue: Queue, message: Message, due: int) -> None:

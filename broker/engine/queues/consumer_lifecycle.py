@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from broker.engine.model.attributes import QueueAttributes
 from broker.engine.model.errors import TooManyConsumers
-from broker.engine.queues import arrival, clearing
+from broker.engine.queues import arrival, clearing, consumer_rules
 from broker.engine.queues.queue import Consumer, Queue
 from broker.engine.queues.state import State
-from broker.engine.queues.types.kind import release_groups
 
 
 def check_room(name: str, attributes: QueueAttributes, consumers: int) -> None:
@@ -24,9 +23,7 @@ def on_attach(state: State, consumer: Consumer) -> None:
     state.selectors.add(consumer)
     state.dirty[queue] = None
     consumer.note(state.notes, "CONSUMER_CREATED")
-    if queue.kind is None:
-        return
-    opens = queue.kind.attached(state)
+    opens = consumer_rules.attached(state, queue)
     if opens is not None:
         state.alarms.at(("delay-before-dispatch", queue.id), opens, lambda: state.dirty.update({queue: None}))
 
@@ -36,7 +33,7 @@ def on_detach(state: State, queue: Queue) -> None:
     if queue.deleted:
         return
     state.dirty[queue] = None  # other consumers may get its messages now
-    release_groups(state, queue)
+    consumer_rules.release_groups(state, queue)
     _purge_unconsumed(state, queue)
 
 

@@ -1,4 +1,4 @@
-"""Displacing: removes the oldest messages of a queue that exceeds its limit of waiting messages (see `room`)."""
+"""Displacing: removes the oldest messages of a queue that exceeds its limit (see `room`), or of a ring."""
 
 from __future__ import annotations
 
@@ -10,6 +10,17 @@ from broker.engine.queues.removal import remove
 from broker.engine.queues.room import places_left, queue_has_recovered
 from broker.engine.queues.state import State
 from store.record import RemovalReason
+
+
+def cut(state: State, queue: Queue, *, everything: bool = False) -> None:
+    """Evict the oldest messages of a ring that is too long: one for each arrival, or all beyond its size."""
+    if queue.tail is not None:
+        return  # older messages are being read back
+    count = queue.rules.excess(queue.ready, everything=everything)
+    if count:
+        oldest = queue.backlog.take_head(count)
+        state.schedule.unwatch(queue, oldest)
+        remove(state, queue, oldest, RemovalReason.EVICTED)
 
 
 def displace(state: State, queue: Queue) -> None:

@@ -27,7 +27,7 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from broker.engine.filter import Filter
 from broker.engine.model.access import UNRESTRICTED, Access
@@ -41,13 +41,11 @@ from broker.engine.queues.address import Address
 from broker.engine.queues.backlog import Backlog, KeptBacklog
 from broker.engine.queues.consumer import UNLIMITED, AckMode, Excluded, LinkTarget, Subscriber
 from broker.engine.queues.counters import COUNTED, LEFT_COUNTERS, Counters
+from broker.engine.queues.grouped import GroupedBacklog
 from broker.engine.queues.matches import Matches
 from broker.engine.queues.paging.tail import Tail
-from broker.engine.queues.types.grouped import GroupedBacklog
+from broker.engine.queues.rules.queue_rules import NO_RULES, QueueRules, rules_for
 from store.record import RemovalReason
-
-if TYPE_CHECKING:
-    from broker.engine.queues.types.kind import Kind
 
 _ID: Final[Callable[[Message], int]] = attrgetter("id")
 
@@ -157,7 +155,7 @@ _NOT_RESERVED: Final[dict[int, Reservation]] = {}
 class Queue:
     """One queue.  Its identity is `id`: a queue deleted and created again under the same name is another one.
 
-    `kind` has the rules of a queue with special attributes.  `open`: new messages may enter; `stopped`: nothing is
+    `rules` are those of its attributes.  `open`: new messages may enter; `stopped`: nothing is
     delivered; `non_destructive`: deliveries are copies, and the messages stay; `strict`: deliveries are journalled
     before they are sent.
     """
@@ -182,7 +180,7 @@ class Queue:
     used: bool = False
     swept: bool = False
     deleted: bool = False
-    kind: Kind | None = None
+    rules: QueueRules = NO_RULES
     internal_owner: InternalOwner | None = None  # the part of the broker that owns this queue
     reader: Access | None = None  # messages that it may not read do not enter (`routing.alter.filter_for`)
     durable_only: bool = False  # accepts only durable messages: its client is away
@@ -231,6 +229,8 @@ class Queue:
     def __post_init__(self) -> None:
         if self.attributes == PLAIN:
             self.attributes = PLAIN  # one shared object for nearly all queues
+        else:
+            self.rules = rules_for(self.attributes)
         self.non_destructive = self.attributes.non_destructive
         self.refresh()
         if self.non_destructive:
@@ -348,6 +348,14 @@ class Queue:
         """Whether the queue accepts nothing now because it keeps nothing without consumers."""
         attributes = self.attributes
         return attributes.enabled and attributes.purge_on_no_consumers and not self.consumers
+
+    def forget(self, messages: list[Message]) -> None:
+        """Note that messages leave: their keys are free, and others may be the first of their groups."""
+        if self.rules is not NO_RULES:
+            self.rules.left(messages)
+            backlog = self.backlog
+            if isinstance(backlog, GroupedBacklog) and backlog.first:
+                backlog.left(messages)
 
     def begin_groups(self) -> None:
         """Switch to a backlog with groups, for the first message of a group."""

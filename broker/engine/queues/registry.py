@@ -44,15 +44,12 @@ INTERNAL: Final = AddressSettings()
 
 
 class Registry:
-    """The addresses, queues and diverts of one engine.  `now` returns the time of the tick, `equip` gives a queue what
-    its attributes require.
-    """
+    """The addresses, queues and diverts of one engine.  `now` returns the time of the tick."""
 
     __slots__ = (
         "_bindings",
         "_diverts",
         "_duplicates",
-        "_equip",
         "_internal",
         "_journal",
         "_limits",
@@ -85,7 +82,6 @@ class Registry:
         addresses: dict[str, Address],
         queues: dict[str, Queue],
         now: Callable[[], int],
-        equip: Callable[[Queue], None],
     ) -> None:
         self._limits = limits
         self._journal = journal
@@ -94,7 +90,6 @@ class Registry:
         self._duplicates = duplicates
         self._room = room
         self._now = now
-        self._equip = equip
         self._syntax = settings.syntax
         self._internal = names.internal_prefix(settings.syntax)
         self._merged: dict[int, tuple[Fields, AddressSettings]] = {}  # by the identity of the fields
@@ -260,7 +255,6 @@ class Registry:
             attributes=self.attributes(address, name) if attributes is None else attributes,
             creator=creator,
         )
-        self._equip(queue)
         self.bind(queue)
         if durable:
             self._journal.define(queue.id, queue_record(queue))
@@ -311,7 +305,6 @@ class Registry:
         """Restore a durable queue from its definition in the journal.  Raises InvalidFilter."""
         queue = read_queue(id, definition, self.addresses[str(definition["address"])])
         queue.unused_since = self._now()
-        self._equip(queue)
         self.bind(queue)
         return queue
 

@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 
 from broker.engine.model.message import Message, MessageHeader
 from broker.engine.queues.queue import Consumer, Queue, Reservation
+from broker.engine.queues.rules.queue_rules import NO_RULES
 from broker.engine.queues.settling import ACKNOWLEDGED, is_long, settle_in_steps
 from broker.engine.queues.state import State
 from store.errors import JournalFull
@@ -100,8 +101,7 @@ def remove(
     if queue.reserved:
         for reservation, reserved in take_reserved(queue, messages).items():
             reservation.settled([message.id for message in reserved])
-    if queue.kind is not None:
-        queue.kind.left(messages)
+    queue.forget(messages)
     if queue.durable:
         stored = [m.id for m in messages if m.segment]
         if stored:
@@ -164,7 +164,7 @@ def consume(state: State, consumer: Consumer, messages: list[Message]) -> None:
 def _may_overtake(state: State, consumer: Consumer) -> bool:
     """Whether the removal of acknowledged deliveries may be recorded before the held entry (`held_entry`)."""
     queue = consumer.queue
-    if queue.deleted or queue.kind is not None or queue.reserved or queue.id in state.ledger.touched:
+    if queue.deleted or queue.rules is not NO_RULES or queue.reserved or queue.id in state.ledger.touched:
         return False
     held = state.pending.held
     if held is None or consumer.sink.journals_deliveries(consumer):

@@ -82,7 +82,6 @@ class State:
 
     # Addresses and queues.
     settings: InitVar[SettingsTable]
-    equip: InitVar[Callable[[Queue], None]]
     registry: Registry = field(init=False)
     syntax: WildcardSyntax = field(init=False)
     #: Those of the registry, by name.
@@ -132,7 +131,7 @@ class State:
     dropped: int = 0
     totals: Totals = field(default_factory=Totals)
 
-    def __post_init__(self, cpu: Callable[[int], int], settings: SettingsTable, equip: Callable[[Queue], None]) -> None:
+    def __post_init__(self, cpu: Callable[[int], int], settings: SettingsTable) -> None:
         self.steps = Steps(cpu)
         self.schedule = Schedule(expires=self.limits.expiry_scan_period > 0)
         self.alarms = self.schedule.alarms
@@ -167,7 +166,6 @@ class State:
             addresses=self.addresses,
             queues=self.queues,
             now=lambda: self.now,
-            equip=equip,
         )
         self.now = self.clock()
 

@@ -46,8 +46,7 @@ def follow(state: State, jump: int) -> None:
         address.unbound_since += jump
     for queue in state.queues.values():
         queue.unused_since += jump
-        if queue.kind is not None:
-            queue.kind.clock_jumped(jump)
+        queue.rules.clock_jumped(jump)
         if queue.scheduled_count:
             _delay(state, queue, jump)
 

@@ -9,7 +9,7 @@ attributes again at a reload or a restart, but stays paused or not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -18,15 +18,19 @@ from broker.engine.model.access import Access
 from broker.engine.model.attributes import QueueAttributes, RequestedAttributes, with_requested
 from broker.engine.model.errors import AlreadyInUse, NotReadable
 from broker.engine.model.message import Message, RoutingType
-from broker.engine.queues import consumer_lifecycle
+from broker.engine.queues import arrival, consumer_lifecycle, displacing
 from broker.engine.queues.address import Address
 from broker.engine.queues.definitions import address_record, queue_record
 from broker.engine.queues.paging import depage
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.room import may_page
+from broker.engine.queues.rules.queue_rules import NO_RULES, rules_for
 from broker.engine.queues.state import State
 from broker.engine.queues.steps import LongWork
-from broker.engine.queues.types.kind import equip
+
+#: How many messages are brought under new rules in one step, and what each costs, in microseconds (`steps`).
+LEARNED_TOGETHER: Final = 128
+LEARN_COST: Final = 8
 
 #: Attributes that change how a queue's messages relate to each other and to consumers.
 _ESSENTIAL: Final = ("key", "non_destructive")
@@ -51,12 +55,11 @@ def become(state: State, queue: Queue, attributes: QueueAttributes) -> bool:
     tail = queue.tail
     if not may_page(attributes) and tail is not None and (chunk := tail.first()) is not None:
         depage.load(state, queue, chunk)  # so that an unreadable disk is known before anything changes
-    kind = queue.kind
+    rules = queue.rules
     queue.attributes = attributes
     queue.non_destructive = attributes.non_destructive
-    equip(queue)
-    if queue.kind is not None:
-        queue.kind.succeed(state, None if essential else kind)
+    queue.rules = rules_for(attributes)
+    queue.rules.succeed(None if essential else rules, attended=bool(queue.consumers))
     regrouped = (attributes.groups, attributes.group_buckets, bool(attributes.group_first_key)) != (
         before.groups,
         before.group_buckets,
@@ -85,10 +88,32 @@ def _adapt(state: State, queue: Queue) -> LongWork:
         state.report("paging.failed", queue=queue.name, error=str(error))
         state.alarms.at(object(), state.now + depage.RETRY_MS, again)
         return
-    if queue.kind is not None:
-        yield from queue.kind.learn(state)
+    yield from _learn(state, queue)
     queue.returning -= 1
     state.dirty[queue] = None
+
+
+def _learn(state: State, queue: Queue, in_flight: Sequence[Message] = ()) -> LongWork:
+    """Let a queue's rules learn the keys of all its messages, and remove those replaced by others.
+
+    Newer ones may arrive meanwhile, but nothing may be delivered.
+    """
+    rules, values = queue.rules, queue.rules.values
+    if values is None:
+        return
+    rules.learned(sorted(in_flight, key=lambda message: message.id), away=True)
+    after, below = -1, state.journal.allocate_ids(1)  # larger than that of any message so far
+    together = state.steps.at_most(LEARNED_TOGETHER)
+    while not queue.deleted and queue.rules.values is values:
+        run = queue.between(after, below, together)
+        if not run:
+            return
+        after = run[-1].id
+        if queue.scheduled:  # those that wait for their first time arrive then
+            run = [message for message in run if queue.due_of(message.id) != (message.header.scheduled or -1)]
+        unknown = [message for message in run if not values.knows(message)]
+        arrival.apply(state, queue, [], queue.rules.learned(unknown))
+        yield LEARN_COST * together
 
 
 def _adapt_again(state: State, queue: Queue) -> None:
@@ -200,15 +225,28 @@ def pause_address(state: State, address: Address, *, paused: bool) -> bool:
 
 
 def after_restart(state: State, in_flight: Mapping[Queue, list[Message]]) -> None:
-    """Apply the rules of each queue's kind to its restored messages, before there are consumers.
+    """Apply the rules of each queue to its restored messages, before there are consumers.
 
     `in_flight`: those that are in flight to clients, whose sessions take them over next.
     """
     for queue in list(state.queues.values()):
-        if queue.kind is not None:
-            queue.kind.restored(state, in_flight.get(queue, []))
+        if queue.rules is not NO_RULES:
+            _restore_rules(state, queue, in_flight.get(queue, []))
         if queue.attributes.purge_on_no_consumers:
             consumer_lifecycle.on_detach(state, queue)
+
+
+def _restore_rules(state: State, queue: Queue, in_flight: list[Message]) -> None:
+    """Apply the rules of a queue to its restored messages; those `in_flight` will be deliveries again."""
+    if queue.attributes.purge_on_no_consumers and not queue.consumers:
+        return
+    for message in in_flight:
+        queue.backlog.discard(message)
+    for _ in _learn(state, queue, in_flight):
+        pass
+    displacing.cut(state, queue, everything=True)
+    if in_flight:
+        queue.backlog.put_back(in_flight)
 
 
 def _define(state: State, queue: Queue) -> None:

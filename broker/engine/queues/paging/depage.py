@@ -18,13 +18,13 @@ from typing import Final
 from broker.engine.model.errors import NotReadable
 from broker.engine.model.message import MESSAGE_OVERHEAD_BYTES, Message
 from broker.engine.queues.cursors import MATCH_COST, PRIORITIES
+from broker.engine.queues.grouped import GroupedBacklog
 from broker.engine.queues.paging.rows import claim, claim_all, read
 from broker.engine.queues.paging.tail import Chunk, Tail
 from broker.engine.queues.queue import Consumer, Queue
 from broker.engine.queues.room import is_full, may_page
 from broker.engine.queues.state import State
 from broker.engine.queues.steps import LongWork
-from broker.engine.queues.types.grouped import GroupedBacklog
 
 #: Messages in memory at which a queue without max-read-page-messages reads no more: those just read are delivered
 #: while they are still in the processor's cache, which saves a tenth of the time.

@@ -8,7 +8,7 @@ from broker.engine.delivery.redelivery import CLOSED
 from broker.engine.model.message import RoutingType
 from tests.broker.engine.engine_harness import Bench, Taker
 from tests.broker.engine.queues.paging.backlogs import bodies, consumed, filled, paging, settled
-from tests.broker.engine.queues.types.queues import grouped
+from tests.broker.engine.queues.rules.queues import grouped
 from tests.simulation.world import check_accounts
 
 MULTICAST = RoutingType.MULTICAST

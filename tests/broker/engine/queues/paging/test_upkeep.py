@@ -21,7 +21,7 @@ from store.record import EXPIRED_BYTES, RemovalReason
 from store.segment import segment_name
 from tests.broker.engine.engine_harness import Bench, Producing, fill
 from tests.broker.engine.queues.paging.backlogs import PAGING, bodies, consumed, filled, paging, settled
-from tests.broker.engine.queues.types.queues import put
+from tests.broker.engine.queues.rules.queues import put
 from tests.simulation.world import check_accounts, journal_directory, small
 from tests.support.sim_broker import SimBroker
 from tests.support.sim_files import Fault, SimFile, SimFiles, refusing

@@ -10,7 +10,7 @@ from broker.engine.model.errors import AlreadyInUse, NoQueue, TooManyConsumers
 from broker.engine.routing import alter
 from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench
-from tests.broker.engine.queues.types.queues import MULTICAST, put
+from tests.broker.engine.queues.rules.queues import MULTICAST, put
 
 # -- exclusive ---------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from broker.engine.delivery.dispatch import RUN_MESSAGES_MAX
 from broker.engine.delivery.redelivery import CLOSED
 from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench
-from tests.broker.engine.queues.types.queues import put
+from tests.broker.engine.queues.rules.queues import put
 
 
 def test_the_oldest_leaves_for_the_newest(bench: Bench) -> None:

@@ -8,7 +8,7 @@ from broker.engine.delivery.redelivery import CLOSED
 from broker.engine.model.names import REMEMBERED_CHARS_MAX
 from broker.engine.queues.arrival import MOVE_RETRY_MS
 from tests.broker.engine.engine_harness import Bench
-from tests.broker.engine.queues.types.queues import ANYCAST, put
+from tests.broker.engine.queues.rules.queues import ANYCAST, put
 
 
 def test_a_newer_value_replaces_the_one_that_waits(bench: Bench) -> None:
@@ -258,6 +258,5 @@ def test_long_keys_are_remembered_by_their_hash(bench: Bench) -> None:
     for body, key in ((b"v1", "k" * 500), (b"w1", "k" * 501), (b"v2", "k" * 500)):
         put(bench, "q", body, key=key)
     assert bench.bodies("q") == [b"w1", b"v2"]
-    assert queue.kind is not None
-    assert queue.kind.values is not None
-    assert {len(key) for key in queue.kind.values._newest} == {REMEMBERED_CHARS_MAX + 1}
+    assert queue.rules.values is not None
+    assert {len(key) for key in queue.rules.values._newest} == {REMEMBERED_CHARS_MAX + 1}

@@ -8,7 +8,7 @@ from broker.daemon.wiring import declare, settings_table
 from broker.engine.delivery.redelivery import CLOSED
 from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench
-from tests.broker.engine.queues.types.queues import put
+from tests.broker.engine.queues.rules.queues import put
 from tests.simulation.world import small
 
 

@@ -12,7 +12,7 @@ from broker.engine.moves.transfer import MessageRange
 from broker.engine.queues.consumer import AckMode
 from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench, Taker
-from tests.broker.engine.queues.types.queues import grouped, put, without_scans
+from tests.broker.engine.queues.rules.queues import grouped, put, without_scans
 
 
 def test_everybody_gets_everything_once_and_it_stays(bench: Bench) -> None:

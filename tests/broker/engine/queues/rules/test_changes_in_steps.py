@@ -10,7 +10,7 @@ import pytest
 
 from broker.engine.model.errors import NotReadable
 from broker.engine.queues.paging.depage import RETRY_MS
-from broker.engine.queues.types.kind import LEARNED_TOGETHER
+from broker.engine.routing.alter import LEARNED_TOGETHER
 from tests.broker.engine.engine_harness import Bench, Taker
 from tests.broker.engine.queues.paging.backlogs import filled, paging
 from tests.simulation.world import check_accounts

@@ -11,10 +11,10 @@ from broker.engine.delivery.redelivery import CLOSED, RELEASED
 from broker.engine.model.message import INGRESS_TIMESTAMP, Message, RoutingType
 from broker.engine.model.names import REMEMBERED_CHARS_MAX
 from broker.engine.publish.send import Send
-from broker.engine.queues.types.grouped import NOTED_MAX, GroupedBacklog, bucket
+from broker.engine.queues.grouped import NOTED_MAX, GroupedBacklog, bucket
 from broker.engine.routing import destinations
 from tests.broker.engine.engine_harness import Bench, Taker
-from tests.broker.engine.queues.types.queues import grouped, put, without_scans
+from tests.broker.engine.queues.rules.queues import grouped, put, without_scans
 from tests.simulation.world import check_accounts
 
 

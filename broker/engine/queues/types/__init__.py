@@ -1,1 +1,0 @@
-"""The rules of queues with special attributes.  A plain queue has no `Kind`, and pays nothing for them."""
