@@ -24,16 +24,14 @@ class AllowedHosts:
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = {_plain(name) for name in (*names, socket.gethostname())}
+        self._endings = tuple([name[1:] for name in self._names if name.startswith("*.")])
 
     def allow(self, header: bytes) -> bool:
         """Whether a request with this `Host` is answered.  Browsers always send one."""
         host = _plain(_without_port(header.decode("latin-1").strip()))
         if not host or ("." not in host and ":" not in host) or ANY in self._names or host in self._names:
             return True
-        if host.endswith(".localhost") or _is_address(host):
-            return True
-        labels = host.split(".")
-        return any("*." + ".".join(labels[at:]) in self._names for at in range(1, len(labels)))
+        return host.endswith((".localhost", *self._endings)) or _is_address(host)
 
 
 def _plain(name: str) -> str:
