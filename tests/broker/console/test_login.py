@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from time import thread_time
 
 import httpx
 import pytest
@@ -60,6 +61,15 @@ async def test_the_cookie_is_the_browsers_alone_and_a_form_needs_its_own(browser
     assert "httponly" in cookie
     assert "samesite=strict" in cookie
     assert "secure" not in cookie, "this is not TLS"
+
+
+async def test_the_cookies_of_others_cost_no_more_than_their_bytes(owner: Browser) -> None:
+    await owner.get("/queues")
+    strange = {"a": '"' + '\\"' * 15_000 + '"'}
+    for browser, expected in ((Browser(owner.port, strange), 303), (Browser(owner.port, strange | owner.cookies), 200)):
+        begun = thread_time()
+        assert (await browser.get("/queues")).status == expected
+        assert thread_time() - begun < 0.5, "it was 2 s, in which the event loop did nothing else"
 
 
 async def test_a_form_is_only_done_with_the_token_of_its_session(broker: TestBroker, owner: Browser) -> None:
