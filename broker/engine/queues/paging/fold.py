@@ -2,9 +2,8 @@
 
 Ids rise along the journal with two exceptions: messages that were published together but routed differently, and those
 that were copied forward (COPIED).  So there are a few runs with rising ids; a message is appended to the first run that
-ends below it, and found by bisection in each.  A message takes 29 bytes, whether it was removed since or not.
-
-There may be millions of messages, so they are stored in columns and handled by operations on whole arrays.
+ends below it, and found by bisection in each.  A message takes 21 bytes, or 29 if any near it expires, whether it was
+removed since or not.
 """
 
 from __future__ import annotations
@@ -12,93 +11,13 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import chain, compress
+from itertools import compress
 from typing import Final
+
+from broker.engine.queues.paging.columns import Columns, Row
 
 #: The usual number of rows of a block, whose memory is freed at once while a tail is made from them.
 BLOCK_ROWS: Final = 1 << 16
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A message and the place of its record."""
-
-    id: int
-    priority: int
-    segment: int
-    offset: int
-    size: int
-    expiration: int
-
-
-@dataclass(slots=True, eq=False)
-class Rows:
-    """Rows in parallel arrays, by rising ids; a size of 0 means that the row is gone."""
-
-    ids: array[int] = field(default_factory=lambda: array("Q"))
-    priorities: array[int] = field(default_factory=lambda: array("B"))
-    segments: array[int] = field(default_factory=lambda: array("I"))
-    offsets: array[int] = field(default_factory=lambda: array("I"))
-    sizes: array[int] = field(default_factory=lambda: array("I"))
-    expirations: array[int] = field(default_factory=lambda: array("q"))
-
-    @property
-    def columns(self) -> tuple[array[int], ...]:
-        """The arrays, in the order of the fields, which are those of Row."""
-        return self.ids, self.priorities, self.segments, self.offsets, self.sizes, self.expirations
-
-    def add(
-        self, ids: list[int], offsets: list[int], sizes: list[int], *, segment: int, priority: int, expiration: int
-    ) -> None:
-        """Add rows that share segment, priority and expiration."""
-        count = len(ids)
-        self.ids.fromlist(ids)
-        self.offsets.fromlist(offsets)
-        self.sizes.fromlist(sizes)
-        self.segments.extend(array("I", (segment,)) * count)
-        self.priorities.extend(array("B", (priority,)) * count)
-        self.expirations.extend(array("q", (expiration,)) * count)
-
-    def row(self, at: int) -> Row:
-        """A row as a value."""
-        return Row(*[column[at] for column in self.columns])
-
-    def part(self, start: int, stop: int) -> Rows:
-        """The rows from `start` up to `stop`, excluded."""
-        if start == 0 and stop >= len(self.ids):
-            return self
-        return Rows(*[column[start:stop] for column in self.columns])
-
-    def chosen(self, mask: Sequence[int]) -> Rows:
-        """The rows for which the mask is not 0."""
-        if all(mask):
-            return self
-        return Rows(*[array(column.typecode, compress(column, mask)) for column in self.columns])
-
-    def by_priority(self) -> Iterator[tuple[int, Rows]]:
-        """Each priority with its rows."""
-        found = sorted(set(self.priorities))
-        if len(found) == 1:
-            yield found[0], self
-            return
-        for priority in found:
-            yield priority, self.chosen([each == priority for each in self.priorities])
-
-
-def _merged(parts: list[Rows]) -> Rows:
-    """Several rows merged, by rising ids."""
-    if len(parts) == 1:
-        return parts[0]
-    ids = array("Q", chain.from_iterable([part.ids for part in parts]))
-    order = sorted(range(len(ids)), key=ids.__getitem__)
-    return Rows(*[_sorted(columns, order) for columns in zip(*[part.columns for part in parts], strict=True)])
-
-
-def _sorted(columns: Sequence[array[int]], order: list[int]) -> array[int]:
-    code = columns[0].typecode
-    column = array(code, chain.from_iterable(columns))
-    return array(code, map(column.__getitem__, order))
 
 
 class _Run:
@@ -107,18 +26,18 @@ class _Run:
     __slots__ = ("blocks", "firsts", "last")
 
     def __init__(self) -> None:
-        self.blocks: list[Rows] = []
+        self.blocks: list[Columns] = []
         self.firsts: list[int] = []
         self.last = 0
 
-    def block(self, id: int) -> Rows:
+    def block(self, id: int) -> Columns:
         """The block to which rows from this id on are added; it is above all others."""
         if not self.blocks or len(self.blocks[-1].ids) >= BLOCK_ROWS:
-            self.blocks.append(Rows())
+            self.blocks.append(Columns(array("B")))
             self.firsts.append(id)
         return self.blocks[-1]
 
-    def find(self, id: int) -> tuple[Rows, int] | None:
+    def find(self, id: int) -> tuple[Columns, int] | None:
         """The block and row of a message, if it is here."""
         if id > self.last:
             return None
@@ -154,7 +73,7 @@ class Places:
     ) -> None:
         """Add new messages with rising ids, all in one segment."""
         run = self._run_below(ids[0])
-        run.block(ids[0]).add(ids, offsets, sizes, segment=segment, priority=priority, expiration=expiration)
+        run.block(ids[0]).add_run(ids, offsets, sizes, segment=segment, priority=priority, expiration=expiration)
         run.last = ids[-1]
         self._count += len(ids)
 
@@ -192,7 +111,7 @@ class Places:
             block.sizes[start:stop] = array("I", bytes(4 * (stop - start)))
             self._count -= stop - start
 
-    def _spans(self, ids: Sequence[int]) -> Iterator[tuple[Rows, int, int]]:
+    def _spans(self, ids: Sequence[int]) -> Iterator[tuple[Columns, int, int]]:
         """The places of these messages, as far as they are here: for each stretch, its block, first row and end.
 
         Most messages leave in order of arrival, so stretches are long.
@@ -210,7 +129,7 @@ class Places:
                 at += 1
             yield block, start, stop
 
-    def _find(self, id: int) -> tuple[Rows, int] | None:
+    def _find(self, id: int) -> tuple[Columns, int] | None:
         for run in self._runs:
             found = run.find(id)
             if found is not None:
@@ -225,7 +144,7 @@ class Places:
         blocks = [block for run in self._runs for block in run.blocks]
         return [id for block in blocks for id in compress(block.ids, block.sizes)]
 
-    def take_all(self) -> Iterator[Rows]:
+    def take_all(self) -> Iterator[Columns]:
         """Remove and return all messages in order of id, block by block."""
         runs, self._runs = self._runs, []
         self._count = 0
@@ -233,13 +152,19 @@ class Places:
             run.blocks.reverse()  # so that each block can be freed once it is passed
         while runs := [run for run in runs if run.blocks]:
             most = min([run.blocks[-1].ids[-1] for run in runs])
-            rows = _merged([part for run in runs if (part := _up_to(run.blocks, most)) is not None])
+            parts = [part for run in runs if (part := _up_to(run.blocks, most)) is not None]
+            rows = parts[0]
+            if len(parts) > 1:
+                rows = Columns(array("B"))
+                for part in parts:
+                    rows.extend(part)
+                rows = rows.by_id()
             rows = rows.chosen(rows.sizes)
             if rows.ids:
                 yield rows
 
 
-def _up_to(blocks: list[Rows], most: int) -> Rows | None:
+def _up_to(blocks: list[Columns], most: int) -> Columns | None:
     """Remove and return the rows of the last block up to this id, or None."""
     block = blocks.pop()
     count = bisect_right(block.ids, most)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker.engine.model.message import Message, size_of
 from broker.engine.queues.cursors import PRIORITIES
-from broker.engine.queues.paging.fold import Rows
+from broker.engine.queues.paging.columns import Columns
 from store.pages import SCRATCH_FIRST
 from store.record import REMOVAL_BYTES
 
@@ -40,7 +40,7 @@ CHUNK_PART: Final = 8
 
 
 @dataclass(slots=True, eq=False)
-class Chunk:
+class Chunk(Columns):
     """Consecutive messages of one priority.  `serial` rises along the tail.
 
     `count` and `bytes` are those of the rows that are not gone; `expires` is when its watch is due, 0: never.
@@ -48,11 +48,6 @@ class Chunk:
 
     priority: int
     serial: int
-    ids: array[int] = field(init=False, default_factory=lambda: array("Q"))
-    segments: array[int] = field(init=False, default_factory=lambda: array("I"))
-    offsets: array[int] = field(init=False, default_factory=lambda: array("I"))
-    sizes: array[int] = field(init=False, default_factory=lambda: array("I"))
-    expirations: array[int] | None = field(init=False, default=None)
     kept: dict[int, Message] | None = field(init=False, default=None)  # by row
     count: int = field(init=False, default=0)
     bytes: int = field(init=False, default=0)
@@ -67,6 +62,9 @@ class Chunk:
     retries: bool = field(init=False, default=False)  # they wait for redelivery: their senders scheduled nothing
     volatile: bool = field(init=False, default=False)  # some rows are, or were, in scratch files
 
+    def __post_init__(self) -> None:
+        Columns.__init__(self)
+
     def add(self, id: int, segment: int, offset: int, size: int, expiration: int) -> None:
         """Add a row."""
         if id > self.youngest:
@@ -76,14 +74,14 @@ class Chunk:
         if self.end >= 0:
             follows = segment and (not self.ids or (segment == self.segments[-1] and offset >= self.end))
             self.end = offset + size if follows else -1
+        if expiration and self.expirations is None:
+            self.begin_expirations()
+        if self.expirations is not None:
+            self.expirations.append(expiration)
         self.ids.append(id)
         self.segments.append(segment)
         self.offsets.append(offset)
         self.sizes.append(size)
-        if expiration and self.expirations is None:
-            self.expirations = array("q", bytes(8 * (len(self.ids) - 1)))
-        if self.expirations is not None:
-            self.expirations.append(expiration)
         if segment >= SCRATCH_FIRST:
             self.volatile = True
         elif segment and (segment < self.lowest or not self.lowest):
@@ -91,9 +89,9 @@ class Chunk:
         self.count += 1
         self.bytes += size
 
-    def extend(self, rows: Rows) -> None:
+    def extend(self, others: Columns) -> None:
         """Add rows for records in the journal, with rising ids."""
-        ids, segments, offsets, sizes = rows.ids, rows.segments, rows.offsets, rows.sizes
+        ids, segments, offsets, sizes = others.ids, others.segments, others.offsets, others.sizes
         self.youngest = max(self.youngest, ids[-1])
         self.oldest = min(self.oldest, ids[0]) if self.oldest else ids[0]
         if self.end >= 0:
@@ -103,14 +101,7 @@ class Chunk:
             self.end = offsets[-1] + sizes[-1] if follows else -1
         lowest = min(segments)
         self.lowest = min(self.lowest, lowest) if self.lowest else lowest
-        if self.expirations is None and any(rows.expirations):
-            self.expirations = array("q", bytes(8 * len(self.ids)))
-        if self.expirations is not None:
-            self.expirations.extend(rows.expirations)
-        self.ids.extend(ids)
-        self.segments.extend(segments)
-        self.offsets.extend(offsets)
-        self.sizes.extend(sizes)
+        Columns.extend(self, others)
         self.count += len(ids)
         self.bytes += sum(sizes)
 
@@ -355,7 +346,7 @@ class Tail:
         self._counted(chunk, 1, size)
         return chunk
 
-    def extend(self, priority: int, rows: Rows) -> list[Chunk]:
+    def extend(self, priority: int, rows: Columns) -> list[Chunk]:
         """Add messages with rising ids, whose records are in the journal, as `add` does; returns their chunks."""
         chunks: list[Chunk] = []
         start, count, sizes = 0, len(rows.ids), rows.sizes
@@ -391,7 +382,7 @@ class Tail:
             return
         self._remove(chunk)
         self._counted(chunk, -chunk.count, -chunk.bytes)
-        chunk.sizes = array("I", bytes(4 * len(chunk.sizes)))
+        chunk.remove_all()
         chunk.count = chunk.bytes = 0
 
     def drop(self, chunk: Chunk, rows: list[int]) -> None:

@@ -13,7 +13,8 @@ from typing import Final
 
 from broker.engine.model.message import MESSAGE_OVERHEAD_BYTES, Message
 from broker.engine.queues.paging.admit import keep, tail_of
-from broker.engine.queues.paging.fold import Places, Row, Rows
+from broker.engine.queues.paging.columns import Columns, Row
+from broker.engine.queues.paging.fold import Places
 from broker.engine.queues.paging.tail import Tail
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
@@ -137,7 +138,9 @@ def revive(
     return tail.messages + tail.scheduled
 
 
-def _schedule(state: State, queue: Queue, tail: Tail, rows: Rows, scheduled: Mapping[int, tuple[int, bool]]) -> Rows:
+def _schedule(
+    state: State, queue: Queue, tail: Tail, rows: Columns, scheduled: Mapping[int, tuple[int, bool]]
+) -> Columns:
     """Schedule those rows whose time has not come; returns the others."""
     ready = [id not in scheduled for id in rows.ids]
     for at in [at for at, is_ready in enumerate(ready) if not is_ready]:
@@ -150,7 +153,7 @@ def _schedule(state: State, queue: Queue, tail: Tail, rows: Rows, scheduled: Map
     return rows.chosen(ready)
 
 
-def _append(state: State, queue: Queue, tail: Tail, rows: Rows) -> None:
+def _append(state: State, queue: Queue, tail: Tail, rows: Columns) -> None:
     if not rows.ids:
         return
     for priority, same in rows.by_priority():

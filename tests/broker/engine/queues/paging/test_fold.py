@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.engine.queues.paging import fold
-from broker.engine.queues.paging.fold import Places, Row
+from broker.engine.queues.paging.columns import Row
+from broker.engine.queues.paging.fold import Places
 
 
 def row(id: int, segment: int = 1) -> Row:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import fields
 
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from broker.engine.model.message import RoutingType
 from broker.engine.model.settings import AddressSettings
 from broker.engine.queues.address import Address
-from broker.engine.queues.paging.fold import Rows
+from broker.engine.queues.paging.columns import Columns
 from broker.engine.queues.paging.tail import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX, Chunk, Tail
 
 
@@ -133,12 +134,12 @@ def test_many_rows_at_once_are_as_one_after_the_other(
             paged.add(4, 1 + number, 1, number, 1)
     id = offset = earlier
     for priority, rows in parts:
-        added = Rows()
+        added = Columns(array("B"))
         for gap, size, segment, expiration in rows:
             id += 1
             offset += gap
             one.add(priority, id, segment, offset, size, expiration)
-            added.add([id], [offset], [size], segment=segment, priority=priority, expiration=expiration)
+            added.add_run([id], [offset], [size], segment=segment, priority=priority, expiration=expiration)
             offset += size
         chunks = many.extend(priority, added)
         assert [chunk for chunk in many.levels[priority] if chunk.ids[-1] > id - len(rows)] == chunks
@@ -149,4 +150,5 @@ def test_many_rows_at_once_are_as_one_after_the_other(
 
 def state(chunk: Chunk) -> list[object]:
     """All that a chunk says."""
-    return [getattr(chunk, field.name) for field in fields(Chunk)]
+    columns = [chunk.ids, chunk.segments, chunk.offsets, chunk.sizes, chunk.expirations]
+    return columns + [getattr(chunk, field.name) for field in fields(Chunk)]
