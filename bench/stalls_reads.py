@@ -23,6 +23,9 @@ IN_TRANSACTION: Final = 10_000
 #: Subscriptions, links and sessions of a connection.
 SUBSCRIPTIONS: Final = 1_000
 
+#: FLOWs in some reads.
+FLOWS: Final = 30_000
+
 #: How long an answer may take, in seconds.
 PATIENCE_S: Final = 60.0
 
@@ -231,6 +234,18 @@ def amqp_repeated(ports: Ports, messages: int) -> Work:
     return work
 
 
+def amqp_flows(ports: Ports, messages: int) -> Work:
+    """Reads full of FLOWs that change nothing."""
+    client = AmqpSocket(ports.amqp)
+
+    def work() -> None:
+        for _ in range(FLOWS):
+            client.ses.send_flow()
+        client.sender("q", "queue")
+
+    return work
+
+
 def amqp_links(ports: Ports, messages: int) -> Work:
     """1,000 links attached at once."""
     client = AmqpSocket(ports.amqp)
@@ -281,6 +296,7 @@ READ_CASES: Final[dict[str, Case]] = {
         amqp_released,
         amqp_one_by_one,
         amqp_repeated,
+        amqp_flows,
         amqp_links,
         amqp_sessions,
     )

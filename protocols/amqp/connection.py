@@ -42,7 +42,7 @@ from protocols.amqp.frames import (
 )
 from protocols.amqp.handshake import Handshake
 from protocols.amqp.limits import Limits
-from protocols.amqp.link import EVENTS_MAX, LOOKED_MAX, error_of
+from protocols.amqp.link import EVENTS_MAX, FRAMES_MAX, LOOKED_MAX, error_of
 from protocols.amqp.performatives import (
     Begin,
     Close,
@@ -153,7 +153,7 @@ class AmqpConnection:
         """Return events of the frames received since the last call, some at a time; call again until there are none."""
         events: list[Event] = []
         source, transport = self._input, self._transport
-        transport.looked = 0
+        transport.frames = transport.looked = 0
         if transport.unfinished is not None and self.error is None and transport.unfinished.go_on(events):
             transport.unfinished = None
         if source.ready and self.error is None and not transport.held and transport.unfinished is None:
@@ -169,7 +169,7 @@ class AmqpConnection:
                 self._handshake.fail()
         if self._ended and not source.ready and not transport.held:
             self._check_end()
-        if not events and transport.looked >= LOOKED_MAX:
+        if not events and (transport.looked >= LOOKED_MAX or transport.frames >= FRAMES_MAX):
             events.append(Skipped())
         return events
 
@@ -256,10 +256,13 @@ class AmqpConnection:
     def _is_enough(self, events: list[Event]) -> bool:
         """Whether parsing pauses."""
         transport = self._transport
-        return len(events) >= EVENTS_MAX or transport.looked >= LOOKED_MAX or transport.unfinished is not None
+        if len(events) >= EVENTS_MAX or transport.frames >= FRAMES_MAX:
+            return True
+        return transport.looked >= LOOKED_MAX or transport.unfinished is not None
 
     def _frame(self, buffer: bytes, at: int, size: int, doff: int, channel: int, events: list[Event]) -> None:
         """Process one frame.  Raises AmqpError."""
+        self._transport.frames += 1
         body, end = at + 4 * doff, at + size
         if body == end and self.peer is not None:
             return

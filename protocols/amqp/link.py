@@ -58,6 +58,9 @@ _WITHDRAWN_MAX: Final = 64
 EVENTS_MAX: Final = 32
 LOOKED_MAX: Final = 32
 
+#: The same after so many frames, of which some cause no event: 2 ms if they are FLOWs or parts of a message.
+FRAMES_MAX: Final = 128
+
 #: States after our DETACH was sent.
 _DETACHED: Final = frozenset({LinkState.DETACHED, LinkState.DETACH_SENT, LinkState.WITHDRAWN})
 
@@ -135,7 +138,7 @@ class Dispositions:
 
 @dataclass(slots=True)
 class Skipped:
-    """The peer has stated something about many deliveries, and it changes nothing."""
+    """Many frames, or what the peer has stated about many deliveries, have changed nothing that anybody is told."""
 
 
 @dataclass(slots=True)

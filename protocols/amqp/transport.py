@@ -22,7 +22,8 @@ class Transport:
     """The shared state.  `frame_bytes_max` is the largest frame that the peer accepts; `links` counts those of all
     sessions, `refused` those beyond the limit that the peer has not detached yet.
 
-    While there is an `unfinished` frame, or after looking at many deliveries (`looked`), reading pauses.
+    While there is an `unfinished` frame, or after reading many (`frames`) or looking at many deliveries (`looked`),
+    reading pauses.
     `stated_up_to`: behind the deliveries whose outcomes are among the events that are to be handled next.
     While `held` nothing is read: a large message has arrived completely, and must be handled first.
     """
@@ -30,6 +31,7 @@ class Transport:
     __slots__ = (
         "attach_bytes",
         "frame_bytes_max",
+        "frames",
         "held",
         "limits",
         "links",
@@ -50,6 +52,7 @@ class Transport:
         self.attach_bytes = 0
         self.refused = 0
         self.held = False
+        self.frames = 0
         self.looked = 0
         self.stated_up_to = 0
         self.unfinished: Unfinished | None = None

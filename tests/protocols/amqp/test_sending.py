@@ -11,7 +11,7 @@ from protocols.amqp.errors import INVALID_FIELD
 from protocols.amqp.events import Attached, Credit, Dispositions, Event, SessionFailed, Skipped, Transfers, WindowOpened
 from protocols.amqp.frames import AMQP_HEADER, frame
 from protocols.amqp.limits import Limits
-from protocols.amqp.link import EVENTS_MAX, LOOKED_MAX
+from protocols.amqp.link import EVENTS_MAX, FRAMES_MAX, LOOKED_MAX
 from protocols.amqp.performatives import (
     RECEIVER,
     SENDER,
@@ -35,6 +35,7 @@ from protocols.amqp.receiver import Receiver
 from protocols.amqp.sender import Sender
 from protocols.amqp.serial import HALF, MASK
 from protocols.amqp.types import Described, ULong
+from tests.protocols.amqp.deliveries import told, transfer
 from tests.protocols.amqp.peer import (
     FIRST_ID,
     Pair,
@@ -444,6 +445,35 @@ def test_dispositions_that_change_nothing_are_handled_some_at_a_time() -> None:
         assert events == [Skipped()]
         calls += 1
     assert calls == 1000 // LOOKED_MAX
+
+
+@pytest.mark.parametrize(
+    "silent",
+    [
+        pytest.param(frame(0, b""), id="heartbeats"),
+        pytest.param(frames(Flow(0, 9, 0, 9)), id="flows"),
+        pytest.param(frames(Flow(0, 9, 0, 9, echo=True)), id="answered flows"),
+    ],
+)
+def test_frames_that_nobody_is_told_of_are_read_some_at_a_time(silent: bytes) -> None:
+    codec, _ = server_that_sent(1)
+    drain(codec)
+    codec.receive_data(silent * 10 * FRAMES_MAX)
+    calls = 0
+    while events := codec.events():
+        assert events == [Skipped()]
+        calls += 1
+    assert calls == 10
+
+
+def test_parts_of_a_message_are_read_some_at_a_time() -> None:
+    codec, _ = receiving_server()
+    codec.receive_data(transfer(0, b"x", more=True) * 10 * FRAMES_MAX + transfer(0, b"y"))
+    calls = 0
+    while (events := codec.events()) == [Skipped()]:
+        calls += 1
+    assert calls == 10
+    assert [content for _, _, content in told(events)] == [b"x" * 10 * FRAMES_MAX + b"y"]
 
 
 def test_a_session_that_ends_has_no_more_portions() -> None:
