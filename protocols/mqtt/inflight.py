@@ -235,11 +235,20 @@ class Outgoing(Generic[T]):
                 if packet_id in inflight and (state := states.get(packet_id, usual)) not in following:
                     raise violation(f"{packet.name} for packet identifier {packet_id}: {state.value}")
         done: list[int] = []
+        if not states and following.get(usual, usual) is None:  # PUBACKs, and nothing but QoS 1 is in flight: usual
+            for packet_id in packet_ids:
+                message = inflight.pop(packet_id, None)
+                if message is None:
+                    outcome.unknown.append(packet_id)
+                else:
+                    outcome.settled.append(message)
+                    done.append(packet_id)
+            packet_ids = ()
         for packet_id in packet_ids:
             if packet_id not in inflight:
                 outcome.unknown.append(packet_id)
                 continue
-            after = following[states.pop(packet_id, usual) if states else usual]
+            after = following[states.pop(packet_id, usual)]
             if after is None:
                 message = inflight.pop(packet_id)
                 done.append(packet_id)

@@ -135,9 +135,11 @@ class Consumers:
         else:
             self._remove_later(consumer, messages)
 
-    def covers_many(self, consumer: Consumer, id: int) -> bool:
-        """Whether a cumulative acknowledgement of `id` covers more deliveries than may be settled at once."""
-        return consumer.portion(id, PORTION_MAX) != id
+    def covers_many(self, consumer: Consumer, ids: Iterable[int]) -> bool:
+        """Whether a cumulative acknowledgement of any of these covers more deliveries than may be settled at once."""
+        if consumer.order is None or len(consumer.unacked) <= PORTION_MAX:
+            return False
+        return any([consumer.portion(id, PORTION_MAX) != id for id in ids])
 
     def settle_in_portions(
         self, consumer: Consumer, id: int, settle: Callable[[int], None], *, returns: bool

@@ -574,16 +574,11 @@ class Consumer:
         order, unacked = self.order, self.unacked
         if order is not None and list(islice(order, len(ids))) != ids:
             return None
-        messages: list[Message] = []
-        last, rising = 0, True
-        for id in ids:
-            message = unacked.get(id)
-            if message is None:
-                return None
-            messages.append(message)
-            rising = rising and id > last
-            last = id
-        if not rising and len(set(ids)) < len(ids):
+        try:
+            messages = [unacked[id] for id in ids]
+        except KeyError:
+            return None
+        if len(ids) > 1 and len(set(ids)) < len(ids):
             return None
         for id in ids:
             del unacked[id]

@@ -52,7 +52,7 @@ class Acknowledging:
                 self._find({b"id": b"%b,%d" % (number, run[0])}, "ACK")  # raises the error
                 raise AssertionError("an acknowledgement is for a subscription that wants it, or refused")
             consumer, consumers = subscription.consumer, self._engine.consumers
-            if any([consumers.covers_many(consumer, id) for id in run]):
+            if consumers.covers_many(consumer, run):
                 acknowledge = partial(consumers.acknowledge, consumer)
                 long += [self._in_portions("ACK", {}, consumer, id, acknowledge, returns=False) for id in run]
                 continue
@@ -77,7 +77,7 @@ class Acknowledging:
 
         `returns`: they return to their queue.  Raises EngineError.
         """
-        if self._engine.consumers.covers_many(consumer, id):
+        if self._engine.consumers.covers_many(consumer, (id,)):
             self._steps.work(self._in_portions(command, headers, consumer, id, settle, returns=returns))
         else:
             settle(id)
