@@ -60,6 +60,7 @@ from broker.engine.queues.partial import PartialMessages
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.room import Usage
 from broker.engine.queues.state import State
+from broker.engine.queues.steps import Steps
 from broker.engine.queues.tracer import Tracer
 from broker.engine.queues.watcher import Watcher
 from broker.engine.recovery.cleaning import Cleaner
@@ -93,8 +94,8 @@ class Engine:
             journal=journal,
             settings=settings,
             pages=pages,
-            clock=clock,
-            cpu=cpu,
+            now=clock(),
+            steps=Steps(cpu),
             random=random,
             report=report,
             formats={f.number: f for f in formats},
@@ -140,9 +141,9 @@ class Engine:
         self.configuration = Configuration(state)
         self.messages = QueueMessages(state)
         self.tasks = Tasks(state, self.messages, self.operators)
-        self.statistics = Statistics(state)
+        self.statistics = Statistics(state, clock)
         self.imports = Imports(state)
-        self.ticks = Ticks(state, self.cleaner, self.transactions, self.watchers)
+        self.ticks = Ticks(state, clock, self.cleaner, self.transactions, self.watchers)
 
     @property
     def now(self) -> int:

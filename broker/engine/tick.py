@@ -43,8 +43,16 @@ def _interlaced(run: list[Message], following: list[Message]) -> bool:
 class Ticks:
     """Begins and ends the ticks of one engine."""
 
-    def __init__(self, state: State, cleaner: Cleaner, transactions: Transactions, watchers: Watchers) -> None:
+    def __init__(
+        self,
+        state: State,
+        clock: Callable[[], int],
+        cleaner: Cleaner,
+        transactions: Transactions,
+        watchers: Watchers,
+    ) -> None:
         self._state = state
+        self._clock = clock
         self._pending = state.pending
         self._cleaner = cleaner
         self._transactions = transactions
@@ -64,7 +72,7 @@ class Ticks:
 
     def begin(self) -> None:
         """Begin a tick: read the clock, and grant the tick's budget."""
-        self._state.now = self._state.clock()
+        self._state.now = self._clock()
         self._state.steps.refill()
         self.confirmed |= self._confirmed_later
         self._confirmed_later = {}

@@ -283,7 +283,7 @@ class Consumers:
         queue = consumer.queue
         assert not queue.non_destructive, "its messages do not come back"
         redelivered = sum(message.id in queue.states for message in messages) if queue.states else 0
-        self._state.count_delivered(queue, -len(messages), -redelivered)
+        self._state.totals.count_delivered(queue, -len(messages), -redelivered)
         self.withdraw(consumer, messages)
 
     def kept_for(self, consumer: Consumer) -> int:

@@ -158,7 +158,7 @@ def _resume(state: State, queue: Queue) -> None:
         stand_in.settle([message.id for message in run])
         state.steps.spend(DELIVER_COST * len(run))
         consumer.take(run)
-        state.count_delivered(queue, len(run), len(run))
+        state.totals.count_delivered(queue, len(run), len(run))
         _hand_over(state, queue, consumer, run)
         if stand_in.unacked and consumer.credit > 0:
             state.dirty_later[queue] = None
@@ -319,7 +319,7 @@ def _deliver(state: State, queue: Queue, consumer: Consumer, run: list[Message])
     state.steps.spend(DELIVER_COST * len(run))
     consumer.take(run)
     queue.delivering += len(run)
-    state.count_delivered(queue, len(run), sum(m.id in queue.states for m in run) if queue.states else 0)
+    state.totals.count_delivered(queue, len(run), sum(m.id in queue.states for m in run) if queue.states else 0)
     if queue.rules is not NO_RULES:
         queue.rules.delivered(run)
         run = consumer_rules.shown(queue, run)
@@ -407,7 +407,7 @@ def _show(state: State, queue: Queue, consumer: Consumer, run: list[Message]) ->
     if run:
         state.steps.spend(DELIVER_COST * len(run))
         consumer.take(run)
-        state.count_delivered(queue, len(run))
+        state.totals.count_delivered(queue, len(run))
         _hand_over(state, queue, consumer, run)
 
 

@@ -80,7 +80,7 @@ def send_to_dla(
 
 def settings_of(state: State, queue: Queue, message: Message) -> AddressSettings:
     """The settings that decide what happens to a dead message of a queue."""
-    if queue.name in state.transmission:
+    if queue.name in state.registry.transmission:
         return state.registry.settings(message.header.address)
     return queue.address.settings
 

@@ -252,7 +252,7 @@ def home(
         there = state.registry.ensure_address(address)  # the queue may be on another one, with a wildcard
     if there is None or (name and known is None):
         return ""
-    targets = state.candidates(there, known, None if name else routing_type)
+    targets = state.bindings.candidates(there, known, None if name else routing_type)
     return Destination(there, targets, routing_type) if create or any(targets) else ""
 
 
@@ -277,7 +277,7 @@ def _why_not_home(state: State, queue: Queue | None, address: str, name: str, ty
 
 def _reaches(state: State, address: str, queue: Queue) -> bool:
     """Whether messages of an address reach a queue, or may have reached it on their way to another broker."""
-    return queue.name in state.transmission or state.bindings.reaches(address, queue)
+    return queue.name in state.registry.transmission or state.bindings.reaches(address, queue)
 
 
 def destination(state: State, target: str, queue: Queue | None = None, *, create: bool = True) -> Destination | str:
@@ -298,7 +298,7 @@ def destination(state: State, target: str, queue: Queue | None = None, *, create
     elif address is None or not address.sendable:
         names.check_sendable(address_name, state.syntax)
     if address is not None and (named is not None or queue_name is None):
-        targets = state.candidates(address, named, None)
+        targets = state.bindings.candidates(address, named, None)
         if any(targets):
             return Destination(address, targets, None)
     if create:
@@ -322,13 +322,13 @@ def _elsewhere(state: State, target: str, queue: Queue | None) -> tuple[str, str
 
 def _transmission_queue(state: State, address: str) -> Queue | None:
     """Where messages to an address wait for another broker; None: it does not stand for a remote queue."""
-    if not state.transmission:
+    if not state.registry.transmission:
         return None
     for divert in state.diverts.of(address):
         there = state.addresses.get(divert.forwarding[0])
         if divert.exclusive and divert.filter is None and there is not None:
             for queue in state.bindings.queues(there):
-                if queue.name in state.transmission:
+                if queue.name in state.registry.transmission:
                     return queue
     return None
 
@@ -336,7 +336,7 @@ def _transmission_queue(state: State, address: str) -> Queue | None:
 def _over_link(state: State, address: str, waits: Queue) -> Destination:
     """A remote queue: its messages keep its address on the queue where they wait, which says where they go."""
     there = state.registry.ensure_address(address)
-    return Destination(there, state.candidates(there, waits, None), None)
+    return Destination(there, state.bindings.candidates(there, waits, None), None)
 
 
 # -- the move ----------------------------------------------------------------------------------------------------------
@@ -416,7 +416,7 @@ def _answered(state: State, queue: Queue, name: str, type: RoutingType | None, a
         return ONTO_ITSELF
     except EngineError as error:
         return DENIED if isinstance(error, Denied) else DISK_FULL if isinstance(error, DiskFull) else NO_QUEUE
-    return Destination(there, state.candidates(there, named, type), type)
+    return Destination(there, state.bindings.candidates(there, named, type), type)
 
 
 def take_away(state: State, queue: Queue, run: list[Message], step: MoveResult, reason: RemovalReason) -> list[Message]:

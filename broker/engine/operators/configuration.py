@@ -71,7 +71,7 @@ class Configuration:
         A message that a divert forwards to such a queue keeps its original address, whose settings determine how it
         expires and dies.
         """
-        self._state.transmission = frozenset(names)
+        self._state.registry.transmission = frozenset(names)
 
     def declare(self, name: str, routing_types: set[RoutingType]) -> Address:
         """Make an address of the configuration if it is missing; it is never deleted automatically."""

@@ -50,9 +50,9 @@ class Notifications(Watcher):
         admission = self._state.room.admit(address, 0, 0)
         if admission is not Admission.OK:
             address.dropped += len(messages)
-            self._state.dropped += len(messages)
+            self._state.totals.dropped += len(messages)
             return
-        targets = arrival.takers(header, self._state.candidates(address, None, None))
+        targets = arrival.takers(header, self._state.bindings.candidates(address, None, None))
         groups = arrival.route(self._state.steps, messages, *targets, address)
         if arrival.enter(self._state, address, messages, groups) < len(messages):
             arrival.unroutable(self._state, address, arrival.left(messages, groups))

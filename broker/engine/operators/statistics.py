@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Final
 
@@ -54,8 +54,9 @@ class Figures:
 class Statistics:
     """The present figures of one broker."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, clock: Callable[[], int]) -> None:
         self._state = state
+        self._clock = clock
 
     @property
     def totals(self) -> dict[str, int]:
@@ -65,12 +66,12 @@ class Statistics:
         unroutable      of these, messages that no queue accepted
         dropped         of these, messages dropped because their address or one of their queues was full
         """
-        state, counted = self._state, self._state.totals
+        counted = self._state.totals
         totals = {each.name: getattr(counted, each.name) for each in fields(Counters)}
         totals |= {name: counted.left[reason] for reason, name in LEFT_COUNTERS.items()}
-        totals["received"] = counted.routed + state.unrouted + state.dropped
-        totals["unroutable"] += state.unrouted
-        totals["dropped"] += state.dropped
+        totals["received"] = counted.routed + counted.unrouted + counted.dropped
+        totals["unroutable"] += counted.unrouted
+        totals["dropped"] += counted.dropped
         return totals
 
     @property
@@ -98,9 +99,9 @@ class Statistics:
             first = upkeep.first(self._state, queue)
         except NotReadable:
             return 0
-        return 0 if first is None else max(self._state.clock() - first.header.timestamp, 0)
+        return 0 if first is None else max(self._clock() - first.header.timestamp, 0)
 
     def lag(self, queue: Queue) -> int:
         """Ms since the oldest message on the queue was sent, next in line or with a consumer; 0: there is none."""
         held = [next(iter(each.values())).header.timestamp for each in reading.deliveries(queue) if each]
-        return max([self.oldest_age(queue), *(self._state.clock() - sent for sent in held)])
+        return max([self.oldest_age(queue), *(self._clock() - sent for sent in held)])

@@ -119,7 +119,7 @@ def _follow(state: State, arrived: Sequence[Message], sends: Sequence[Send]) -> 
         extras = state.diverts.extras(send.address)
         if extras is not None and extras.reach:
             return False  # diverts lead to others
-        targets = state.candidates(send.address, send.queue, send.routing_type)
+        targets = state.bindings.candidates(send.address, send.queue, send.routing_type)
         if arrival.are_many(state, targets[1]):
             return False  # they are not looked at one by one
         for queue in chain(*targets):
@@ -217,7 +217,7 @@ def _put(state: State, queue: Queue, everything: Sequence[Message], parts: list[
         messages = list(everything)
     else:
         messages = sorted(chain.from_iterable(parts), key=_ID)
-    state.count_added(queue, len(messages))
+    state.totals.count_added(queue, len(messages))
     if queue.durable:
         queue.stored += sum([len(part) for part in parts if part[0].header.durable])
     admitted = messages if queue.messages_max < 0 else arrival.within_limit(state, queue, messages)

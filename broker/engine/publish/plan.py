@@ -173,7 +173,7 @@ def is_straight(state: State, send: Send, messages: Sequence[Message]) -> bool:
 def plan_straight(state: State, send: Send, messages: list[Message], nbytes: int) -> Plan:
     """The plan for messages of a send that the address only routes."""
     address = send.address
-    targets = state.candidates(address, send.queue, send.routing_type)
+    targets = state.bindings.candidates(address, send.queue, send.routing_type)
     turn = address.turn
     groups = arrival.route(state.steps, messages, *arrival.takers(messages[0].header, targets), address)
     made = Plan(address, send.queue, messages, targets, groups, turn)
@@ -225,7 +225,7 @@ def _plan_all(state: State, send: Send, messages: list[Message], *, checks: bool
     extras = state.diverts.extras(address)
     if fresh and not state.atomic:
         _check_forwards(state, address)
-    targets = state.candidates(address, send.queue, send.routing_type)
+    targets = state.bindings.candidates(address, send.queue, send.routing_type)
     made = Plan(address, send.queue, fresh, targets, [], address.turn)
     if extras is not None:
         made.extras = extras
@@ -319,7 +319,7 @@ def _plan_copies(state: State, divert: Divert, message: Message, passed: set[str
             state.report("divert.no_address", divert=divert.name, address=name, error=str(refusal))
             continue
         copy = _copy(state, divert, forward, wanted, message)
-        targets = state.candidates(forward, None, wanted)
+        targets = state.bindings.candidates(forward, None, wanted)
         if copy.header.address != forward.name:  # it waits there for another broker
             home, extras = state.addresses[copy.header.address], None
         else:
@@ -339,8 +339,8 @@ def _copy(state: State, divert: Divert, forward: Address, wanted: RoutingType | 
     head = message.head
     if divert.add or divert.remove:
         head = original.format.edited(head, divert.remove, divert.add)
-    transmits = bool(state.transmission) and any(
-        [queue.name in state.transmission for queue in state.bindings.queues(forward)]
+    transmits = bool(state.registry.transmission) and any(
+        [queue.name in state.registry.transmission for queue in state.bindings.queues(forward)]
     )
     if transmits and original.address in state.addresses:
         return Message.of(original, head, message.body)  # it waits there for another broker, unchanged

@@ -154,5 +154,5 @@ def _may_refuse(state: State, send: Send) -> bool:
         return True
     if state.room.may_refuse(send.address) or state.diverts.extras(send.address) is not None:
         return True
-    anycast, multicast = state.candidates(send.address, send.queue, send.routing_type)
+    anycast, multicast = state.bindings.candidates(send.address, send.queue, send.routing_type)
     return send.needs_queue and not any([queue.accepts_all for queue in anycast + multicast])

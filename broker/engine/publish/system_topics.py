@@ -64,7 +64,7 @@ class SystemTopics:
         values = source.values()
         for name, value in values.items():
             address = self._address(name)
-            if queue in state.candidates(address, None, None)[1]:
+            if queue in state.bindings.candidates(address, None, None)[1]:
                 self._publish(address, queue, source.message(name, value, retained=True))
         if not self._watchers:
             self._published = values

@@ -191,7 +191,7 @@ def unroutable(state: State, address: Address, messages: Sequence[Message]) -> N
     if not messages or messages[0].header.retained:
         return
     address.unrouted += len(messages)
-    state.unrouted += len(messages)
+    state.totals.unrouted += len(messages)
     if messages[0].header.durable:
         state.ledger.dropped(address.name, messages, RemovalReason.UNROUTABLE)
 
@@ -219,7 +219,7 @@ def reserve_bytes(state: State, need: int, *, essential: bool) -> None:
 def drop(state: State, address: Address, messages: list[Message]) -> None:
     """Drop messages that a full address does not take, by name."""
     address.dropped += len(messages)
-    state.dropped += len(messages)
+    state.totals.dropped += len(messages)
     if messages[0].header.durable:
         state.ledger.dropped(address.name, messages, RemovalReason.DROPPED)
     state.room.report_dropping(address)
@@ -251,7 +251,7 @@ def _place(
             page = admit.place(state, messages, messages, header_bytes, end) if durable else Landing(messages, 0, 0, ())
         queues = _fan_out(state, queues, messages, paged, page, full=full, storing=len(durable))
     for queue in queues:
-        state.count_added(queue, len(messages))
+        state.totals.count_added(queue, len(messages))
         if durable and queue.durable:
             queue.stored += len(messages)
         admitted = messages if queue.messages_max < 0 else within_limit(state, queue, messages, full=full)
@@ -383,7 +383,7 @@ def enter_from_many(state: State, queue: Queue, messages: list[Message], page: L
         queue.paging -= len(messages)
         queue.address.landing_messages -= len(messages)
         queue.address.landing_bytes -= page.nbytes
-    state.count_added(queue, len(messages))
+    state.totals.count_added(queue, len(messages))
     if queue.durable and messages[0].segment:
         queue.stored += len(messages)
 
@@ -440,7 +440,7 @@ def keep(state: State, queue: Queue, message: Message) -> None:
     message.id = state.journal.allocate_ids(1)
     state.room.charge(queue.address.name, [message])
     state.ledger.stored(header, [queue.id], [message])
-    state.count_added(queue, 1)
+    state.totals.count_added(queue, 1)
     queue.stored += 1
     queue.backlog.append([message], header.priority)
     state.schedule.watch(queue, [message])

@@ -245,6 +245,18 @@ class Bindings:
         """The anycast and the multicast queues that messages sent to an address may enter."""
         return self.reached(address).targets
 
+    def candidates(self, address: Address, queue: Queue | None, routing_type: RoutingType | None) -> Targets:
+        """The queues that a send may enter: the named queue, or those of the requested routing type, or all."""
+        if queue is not None:
+            if queue.deleted:
+                return [], []
+            anycast = queue.routing_type is RoutingType.ANYCAST
+            return ([queue], []) if anycast else ([], [queue])
+        targets = self.targets(address)
+        if routing_type is None:
+            return targets
+        return (targets[0], []) if routing_type is RoutingType.ANYCAST else ([], targets[1])
+
     def match_cost(self, address: Address) -> int:
         """What it costs, in microseconds, to match a message sent to an address with all filters of its queues.
 

@@ -65,6 +65,7 @@ class Registry:
         "quotas",
         "senders",
         "settings_table",
+        "transmission",
         "unused",
         "watchers",
     )
@@ -105,6 +106,8 @@ class Registry:
         self.unused: dict[Address, None] = {}
         #: Addresses recently sent to but not created, because no queue would get the messages.
         self.passing: dict[str, Address] = {}
+        #: Names of queues whose messages wait to be sent to another broker, and still belong to their original address.
+        self.transmission: AbstractSet[str] = frozenset()
         #: Calls that undo what was created within `undoing`.
         self.made: list[Callable[[], None]] | None = None
         self._hide()

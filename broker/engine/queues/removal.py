@@ -91,7 +91,7 @@ def remove(
     Not `recorded`: they leave with the queue, whose deletion is the record of that.  `overtakes`: the record goes
     before the held entry; what follows from their leaving does not, such as what a producer does that has room again.
     """
-    state.count_left(queue, reason, len(messages))
+    state.totals.count_left(queue, reason, len(messages))
     if queue.states:
         for message in messages:
             queue.states.pop(message.id, None)

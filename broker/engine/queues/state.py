@@ -7,21 +7,20 @@ caught there and passed to `blame`: it costs that connection, and the verb goes 
 from __future__ import annotations
 
 from collections.abc import Callable
-from collections.abc import Set as AbstractSet
 from dataclasses import InitVar, dataclass, field
 from random import Random
 from typing import Final
 from uuid import UUID
 
 from broker.engine.model.limits import Limits
-from broker.engine.model.message import Format, Message, RoutingType
+from broker.engine.model.message import Format, Message
 from broker.engine.model.names import WildcardSyntax
 from broker.engine.model.notes import Notes
 from broker.engine.model.report import Report
 from broker.engine.model.settings_match import SettingsTable
 from broker.engine.queues.address import Address
 from broker.engine.queues.alarms import Alarms
-from broker.engine.queues.bindings import Bindings, Targets
+from broker.engine.queues.bindings import Bindings
 from broker.engine.queues.divert_table import Diverts
 from broker.engine.queues.duplicates import Duplicates
 from broker.engine.queues.ledger import Ledger
@@ -33,25 +32,14 @@ from broker.engine.queues.schedule import Schedule
 from broker.engine.queues.selectors import Selectors
 from broker.engine.queues.steps import Steps
 from broker.engine.queues.stored import MessageReader
+from broker.engine.queues.totals import Totals
 from broker.engine.queues.tracer import Tracer
 from broker.engine.queues.uncommitted import OpenTransactions
 from store.journal import Journal
 from store.pages import Pages
-from store.record import RemovalReason
 
 #: `State.mark` within a verb that has made changes not recorded yet.
 NO_WAY_BACK: Final = -1
-
-
-@dataclass(slots=True, eq=False)
-class Totals:
-    """The `Counters` of all queues and addresses together: nobody has to look at 100,000 of them."""
-
-    added: int = 0
-    delivered: int = 0
-    redelivered: int = 0
-    routed: int = 0
-    left: list[int] = field(default_factory=lambda: [0] * (max(RemovalReason) + 1))
 
 
 def _raise(transport: object, error: BaseException) -> None:
@@ -66,8 +54,6 @@ class State:
     # The engine's environment.
     journal: Journal
     pages: Pages
-    clock: Callable[[], int]
-    cpu: InitVar[Callable[[int], int]]  # see Steps
     random: Random
     report: Report
     formats: dict[int, Format]
@@ -89,12 +75,10 @@ class State:
     queues: dict[str, Queue] = field(default_factory=dict)
     bindings: Bindings = field(init=False)
     diverts: Diverts = field(init=False)
-    #: Names of queues whose messages wait to be sent to another broker, and still belong to their original address.
-    transmission: AbstractSet[str] = frozenset()
     selectors: Selectors = field(init=False)
 
     # The tick.
-    now: int = field(init=False)
+    now: int
     #: The journal's position when the current verb began, or NO_WAY_BACK: may an exception leave it?
     mark: int = 0
     #: Within a commit: everything goes into one journal entry.
@@ -107,7 +91,7 @@ class State:
     #: Consumers of connections that have ended, which are still to be closed: they get nothing more.
     closing: dict[Consumer, Callable[[], None]] = field(default_factory=dict)
     #: The budget of the tick, and the work that continues in the next.
-    steps: Steps = field(init=False)
+    steps: Steps
     #: Queues to serve in this tick, those that had changed and were not reached, and those with more to deliver.
     dirty: dict[Queue, None] = field(default_factory=dict)
     unreached: dict[Queue, None] = field(default_factory=dict)
@@ -126,13 +110,9 @@ class State:
     #: The full disk keeps messages from leaving, which has been reported.
     full_reported: bool = False
 
-    # Totals since the start, including those of deleted queues and addresses: totals never decrease.
-    unrouted: int = 0
-    dropped: int = 0
     totals: Totals = field(default_factory=Totals)
 
-    def __post_init__(self, cpu: Callable[[int], int], settings: SettingsTable) -> None:
-        self.steps = Steps(cpu)
+    def __post_init__(self, settings: SettingsTable) -> None:
         self.schedule = Schedule(expires=self.limits.expiry_scan_period > 0)
         self.alarms = self.schedule.alarms
         self.selectors = Selectors(self.limits.selector_terms_max)
@@ -167,51 +147,14 @@ class State:
             queues=self.queues,
             now=lambda: self.now,
         )
-        self.now = self.clock()
 
     def begin(self) -> None:
         """Begin a verb that checks before it changes anything: until it adds a record, it may fail harmlessly."""
         self.mark = self.journal.position
 
-    # -- routing ---------------------------------------------------------------------------------------------------
-
-    def candidates(self, address: Address, queue: Queue | None, routing_type: RoutingType | None) -> Targets:
-        """The queues that a send may enter: the named queue, or those of the requested routing type, or all."""
-        if queue is not None:
-            if queue.deleted:
-                return [], []
-            anycast = queue.routing_type is RoutingType.ANYCAST
-            return ([queue], []) if anycast else ([], [queue])
-        targets = self.bindings.targets(address)
-        if routing_type is None:
-            return targets
-        return (targets[0], []) if routing_type is RoutingType.ANYCAST else ([], targets[1])
-
     def fresh_name(self) -> str:
         """A name for a queue that belongs to one subscription."""
         return str(UUID(int=self.random.getrandbits(128), version=4))
-
-    # -- counting ---------------------------------------------------------------------------------------------------
-
-    def count_added(self, queue: Queue, messages: int) -> None:
-        """Count messages that enter a queue."""
-        queue.counters.added += messages
-        self.totals.added += messages
-
-    def count_delivered(self, queue: Queue, messages: int, redelivered: int = 0) -> None:
-        """Count messages that are sent to a consumer, and how many of them were delivered before."""
-        queue.counters.delivered += messages
-        self.totals.delivered += messages
-        if redelivered:
-            queue.counters.redelivered += redelivered
-            self.totals.redelivered += redelivered
-
-    def count_left(self, queue: Queue, reason: RemovalReason, messages: int) -> None:
-        """Count messages that leave a queue: part of `removal.remove`, and of nothing else but its like on disk."""
-        queue.count_left(reason, messages)
-        self.totals.left[reason] += messages
-
-    # -- the tick --------------------------------------------------------------------------------------------------
 
     def notify_closed(self, consumer: Consumer, reason: str) -> None:
         """Tell the sink of a consumer that the engine has closed it."""

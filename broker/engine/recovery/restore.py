@@ -434,7 +434,7 @@ def _fill(state: State, queue: Queue, held: dict[int, Message], counts: dict[int
     for priority, messages in ready.items():
         queue.backlog.append(messages, priority)
         state.schedule.watch(queue, messages)
-    state.count_added(queue, len(held))
+    state.totals.count_added(queue, len(held))
     queue.stored = len(held)
 
 

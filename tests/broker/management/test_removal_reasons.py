@@ -31,7 +31,7 @@ async def test_the_metrics_sum_up_each_way_out(broker: TestBroker, client: Clien
     ways = [reason for reason in RemovalReason if reason is not RemovalReason.UNROUTABLE]
     for name in ("orders", "invoices"):
         for reason in ways:
-            broker.engine._state.count_left(broker.queue(name), reason, 100 + reason)
+            broker.engine._state.totals.count_left(broker.queue(name), reason, 100 + reason)
     broker.tick.enter()
     broker.engine.delete_queue(broker.queue("invoices"))
     samples = await scrape(client)

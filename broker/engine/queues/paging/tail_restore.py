@@ -134,7 +134,7 @@ def revive(
         keep(state, queue, tail, message)
     for segment, count in by_segment.items():
         state.journal.space.hold(segment, count)
-    state.count_added(queue, tail.messages + tail.scheduled)
+    state.totals.count_added(queue, tail.messages + tail.scheduled)
     return tail.messages + tail.scheduled
 
 

@@ -311,5 +311,5 @@ def clear_rows(
             state.pages.release(segment, count)
             continue
         state.journal.refer(segment, released=count)
-    state.count_left(queue, reason, len(rows) - len(kept))
+    state.totals.count_left(queue, reason, len(rows) - len(kept))
     remove(state, queue, kept, reason, recorded=recorded)

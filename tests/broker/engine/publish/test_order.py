@@ -95,7 +95,7 @@ def test_identities_rise_with_arrival_and_records_with_identities(bench: Bench) 
 def test_what_finds_no_queue_is_gone_by_name(bench: Bench) -> None:
     subscription(bench, "all", "t.#")
     publish(bench, TOPICS)
-    assert bench.engine._state.unrouted == 3
+    assert bench.engine._state.totals.unrouted == 3
     assert not {"nobody", "u"} & set(bench.engine.addresses)
 
 

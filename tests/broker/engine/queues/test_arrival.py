@@ -146,7 +146,7 @@ def test_what_no_queue_takes_is_counted_and_recorded(bench: Bench) -> None:
     bench.sent("a", b"1", b"2", routing_type=MULTICAST)
     bench.sent("a", b"3", routing_type=MULTICAST, durable=False)
     assert "a" not in bench.engine.addresses
-    assert bench.engine._state.unrouted == 3
+    assert bench.engine._state.totals.unrouted == 3
     (told,) = [r for r in journal_records(bench.broker) if isinstance(r, decode.Dropped)]
     assert (told.reason, told.count, told.size, told.address) == (RemovalReason.UNROUTABLE, 2, 2, "a")
     assert bench.engine.usage.messages == 0

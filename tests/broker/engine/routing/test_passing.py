@@ -28,7 +28,7 @@ def test_what_finds_no_binding_makes_no_address(bench: Bench, durable: bool) -> 
     for n in range(3 * PASSING_MAX):
         bench.sent(f"t.{n}", b"x", routing_type=MULTICAST, durable=durable)
     assert names(bench) == set()
-    assert bench.engine._state.unrouted == 3 * PASSING_MAX
+    assert bench.engine._state.totals.unrouted == 3 * PASSING_MAX
     records = journal_records(bench.broker)
     assert sum(record.count for record in records if isinstance(record, decode.Dropped)) == durable * 3 * PASSING_MAX
     assert not [record for record in records if isinstance(record, decode.Definition) and "t.0" in str(record)]

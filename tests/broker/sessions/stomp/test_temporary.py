@@ -153,7 +153,7 @@ def test_a_late_reply_is_unroutable(broker: SimBroker, kind: str, size: int) -> 
         service.send(where, bytes(size), persistent="true", receipt=str(n))
     assert [receipt.headers["receipt-id"] for receipt in service.take("RECEIPT")] == ["0", "1"]
     assert not service.closed
-    assert broker.engine._state.unrouted == 2
+    assert broker.engine._state.totals.unrouted == 2
     assert where.removeprefix(f"/{kind}/") not in broker.engine.addresses
     assert nothing_is_kept(broker)
 
