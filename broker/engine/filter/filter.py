@@ -31,7 +31,7 @@ class Filter:
     def __init__(self, text: str, judge: Judge, nodes: int) -> None:
         self.text = text
         self.nodes = nodes
-        self.cost = nodes // NODES_PER_MICROSECOND
+        self.cost = -(-nodes // NODES_PER_MICROSECOND)  # rounded up: there may be thousands
         self.failures = 0
         self._judge = judge
 

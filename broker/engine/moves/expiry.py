@@ -18,6 +18,7 @@ from broker.engine.model.errors import NotReadable
 from broker.engine.model.message import ACTUAL_EXPIRY, Message
 from broker.engine.moves import dead_letter, move
 from broker.engine.queues import arrival
+from broker.engine.queues.address import Address
 from broker.engine.queues.paging import rows
 from broker.engine.queues.paging.depage import READ_COST, RETRY_MS
 from broker.engine.queues.paging.tail import Chunk
@@ -30,6 +31,9 @@ from store.record import EXPIRED_BYTES, DeadLetterReason, RemovalReason
 #: How many, and how many bytes beyond one message, expire together at most.
 EXPIRED_TOGETHER: Final = 64
 BYTES_TOGETHER: Final = 256 << 10
+
+#: A message that moves is matched with the filters of its target to see whether any queue keeps it, and as it enters.
+MATCHED_TIMES: Final = 2
 
 #: What it costs to end one (`queues.steps`); a move costs `move.MOVE_COST`.
 END_COST: Final = 6
@@ -158,14 +162,27 @@ def expire_due(state: State) -> bool:
 
 def _pop_due(state: State, most: int) -> list[tuple[Queue, Message]]:
     due: list[tuple[Queue, Message]] = []
-    nbytes = 0
-    while len(due) < most and nbytes < BYTES_TOGETHER:
+    nbytes, left = 0, state.steps.left
+    while len(due) < most and nbytes < BYTES_TOGETHER and left > 0:
         next_due = state.schedule.expiries.pop_due(state.now, 1)
         if not next_due:
             break
         due += next_due
-        nbytes += next_due[0][1].size
+        message = next_due[0][1]
+        nbytes += message.size
+        left -= move.MOVE_COST + _match_cost(state, state.room.charged(message.header.address))
     return due
+
+
+def _match_cost(state: State, address: Address) -> int:
+    """What it costs to match an expired message of an address with the filters of its expiry address.
+
+    There may be thousands: one for each address whose messages expire (`auto-create-expiry-resources`).
+    """
+    if not state.bindings.filtering:
+        return 0
+    target = state.addresses.get(address.settings.expiry_address or "")
+    return MATCHED_TIMES * state.bindings.match_cost(target) if target is not None else 0
 
 
 def _most(state: State, cost: int) -> int:
@@ -197,7 +214,7 @@ def expire_paged(state: State) -> bool:
         chunk.expires = 0
         if queue.deleted:  # all of it leaves
             continue
-        late = chunk.due(state.now)[: _most(state, READ_COST + move.MOVE_COST)]
+        late = chunk.due(state.now)[: _most(state, READ_COST + move.MOVE_COST + _match_cost(state, queue.address))]
         state.steps.spend(READ_COST * len(late) + 1)
         try:
             expired = _expire_rows(state, queue, chunk, late)

@@ -57,7 +57,7 @@ def insert(state: State, id: bytes, target: str, items: Sequence[Insertion], *, 
     for item in items:
         takers: Targets | None = ([], [])  # if the queue is not known until it is created
         if isinstance(destination, Destination):
-            takers = move.keepers(destination.targets, item.message)
+            takers = move.keepers(destination.targets, item.message, state.steps)
         if takers is None:
             done.refused[transfer.NO_QUEUE] = done.refused.get(transfer.NO_QUEUE, 0) + 1
         else:

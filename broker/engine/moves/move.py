@@ -53,10 +53,12 @@ from broker.engine.model.message import (
 from broker.engine.queues import arrival
 from broker.engine.queues.address import Address
 from broker.engine.queues.bindings import Targets
+from broker.engine.queues.matches import Matches
 from broker.engine.queues.queue import Consumer, Queue
 from broker.engine.queues.removal import remove, report_no_room
 from broker.engine.queues.room import Admission
 from broker.engine.queues.state import State
+from broker.engine.queues.steps import Steps
 from store.record import RemovalReason
 
 #: Bytes stored of a reason's text: enough for a sentence and an exception's message, bounded because a client supplies
@@ -157,16 +159,17 @@ def copy_of(
     return Message.of(header, message.head, message.body)
 
 
-def keepers(targets: Targets, copy: Message) -> Targets | None:
+def keepers(targets: Targets, copy: Message, steps: Steps) -> Targets | None:
     """The targets that a moved message may enter.  Of the anycast ones, only one of which gets it, those that are
-    durable if it is.  None if no queue would keep it.
+    durable if it is.  None if no queue would keep it.  Spends what the filters cost.
     """
     durable = copy.header.durable
     anycast, multicast = arrival.takers(copy.header, targets)
     anycast = [queue for queue in anycast if queue.durable or not durable]
-    if any((queue.durable or not durable) and queue.accepts(copy) for queue in anycast + multicast):
-        return anycast, multicast
-    return None
+    found = Matches(copy)
+    keeps = any((queue.durable or not durable) and queue.accepts(copy, found) for queue in anycast + multicast)
+    steps.spend(found.cost)
+    return (anycast, multicast) if keeps else None
 
 
 def keeps(state: State, name: str, message: Message) -> bool:
@@ -175,11 +178,11 @@ def keeps(state: State, name: str, message: Message) -> bool:
     if target is None:
         return True
     copy = copy_of(state, target, message, origin(message, ""))
-    targets = keepers(state.bindings.targets(target), copy)
+    targets = keepers(state.bindings.targets(target), copy, state.steps)
     if targets is not None:
         return state.room.admit_moved(target, targets) is not Admission.BLOCK
     queue = state.queues.get(name)
-    return queue is None or (queue.address is target and keepers(([queue], []), copy) is not None)
+    return queue is None or (queue.address is target and keepers(([queue], []), copy, state.steps) is not None)
 
 
 @dataclass(slots=True, eq=False)
@@ -215,7 +218,7 @@ def place(
     copy.header.routing_type = destination.routing_type
     if edit:
         copy = edit.applied(copy)
-    targets = keepers(destination.targets, copy)
+    targets = keepers(destination.targets, copy, state.steps)
     return None if targets is None else Placed(message, copy, destination.address, targets)
 
 
@@ -225,7 +228,7 @@ def place_at(state: State, target: Address, message: Message, annotations: Annot
     None: the original must stay.
     """
     copy = copy_of(state, target, message, annotations)
-    targets = keepers(state.bindings.targets(target), copy) or _keep(state, target, message, copy)
+    targets = keepers(state.bindings.targets(target), copy, state.steps) or _keep(state, target, message, copy)
     if targets is None:
         return None
     if state.room.admit_moved(target, targets) is Admission.BLOCK:
@@ -275,7 +278,7 @@ def _keep(state: State, target: Address, message: Message, copy: Message) -> Tar
     if queue is None:
         queue = create_queue(state, target, target.name, RoutingType.ANYCAST)
         state.report("move.queue_created", address=target.name, queue=queue.name)
-    if queue.address is target and keepers(([queue], []), copy) is not None:
+    if queue.address is target and keepers(([queue], []), copy, state.steps) is not None:
         return [queue], state.bindings.targets(target)[1]
     state.report("move.no_queue", address=target.name, message=message.id)
     return None

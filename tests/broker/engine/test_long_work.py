@@ -11,7 +11,7 @@ from broker.engine.delivery import closing, redelivery
 from broker.engine.delivery.dispatch import DELIVER_COST, DISK_RETRY_MS, FEW_MESSAGES, SERVE_COST
 from broker.engine.delivery.redelivery import DUE_COST, DUE_TOGETHER, DeliveryOutcome
 from broker.engine.model.access import Identity
-from broker.engine.model.message import Message
+from broker.engine.model.message import Message, RoutingType
 from broker.engine.model.permissions import Permission, PermissionTable
 from broker.engine.model.task import TaskKind, TaskRequest
 from broker.engine.moves.expiry import END_COST, EXPIRED_TOGETHER
@@ -69,6 +69,29 @@ def test_the_last_messages_that_expire_in_a_tick_fit_its_budget(paged: bool) -> 
     assert max(falls) <= BUDGET // MOVE_COST + 1
     assert len(falls) <= count // (BUDGET // (2 * MOVE_COST)), "they use what a tick allows"
     bench.run()
+    bench.check()
+
+
+@pytest.mark.parametrize("paged", [False, True])
+def test_messages_that_expire_to_an_address_with_many_filters_fit_the_budget(paged: bool) -> None:
+    """64 of them took 1.8 s if 6,000 queues had a filter each, as with `auto-create-expiry-resources`."""
+    more = {"max-size-messages": 2, "address-full-policy": "PAGE"} if paged else {}
+    bench = Bench({"match": "a", "expiry-address": "E", **more})
+    queues, count, expires, left = 400, 60, bench.broker.now + 1000, [60]
+    for n in range(queues):
+        bench.declare(f"e{n}", "E", routing_type=RoutingType.MULTICAST, selector=f"_AMQ_ORIG_ADDRESS = 'a{n}'")
+    bench.declare("E")
+    bench.sent("a", *[b"%d" % n for n in range(count)], expiration=expires)
+    bench.broker.now = expires
+    bench.enter()
+    while left[-1]:
+        bench.engine.ticks.end()
+        bench.broker.write()
+        bench.engine.ticks.begin()
+        left.append(bench.queue("a").message_count)
+    assert max([before - after for before, after in pairwise(left)]) <= BUDGET // queues + 1
+    bench.run()
+    assert len(bench.messages("E")) == count
     bench.check()
 
 
