@@ -470,7 +470,10 @@ def _enter(state: State, made: Plan, admission: Admission) -> int:
     if admission is Admission.DROP:
         arrival.drop(state, address, messages)
         return 0
-    page = admission is Admission.PAGE or (admission is Admission.BLOCK and state.room.pages(address))
+    room = state.room
+    page = admission is Admission.PAGE or (
+        admission is Admission.BLOCK and (room.pages(address) or room.is_overrun(address))
+    )
     routed = arrival.enter(state, address, messages, made.groups, nbytes=made.nbytes, page=page)
     if left:
         if made.extras is not None and made.extras.no_route:

@@ -13,10 +13,13 @@ from store.record import RemovalReason
 
 
 def cut(state: State, queue: Queue, *, everything: bool = False) -> None:
-    """Evict the oldest messages of a ring that is too long: one for each arrival, or all beyond its size."""
+    """Evict the oldest messages of a ring that is too long: one for each arrival, or all beyond its size.
+
+    One that may not grow, as memory is more than full, is too long whatever its size.
+    """
     if queue.tail is not None:
         return  # older messages are being read back
-    count = queue.rules.excess(queue.ready, everything=everything)
+    count = queue.rules.excess(queue.ready, everything=everything, crowded=state.room.overrun)
     if count:
         oldest = queue.backlog.take_head(count)
         state.schedule.unwatch(queue, oldest)

@@ -29,7 +29,9 @@ consumer has them: those not yet durable, the ready ones, in memory or paged, an
 
 and each is recorded as having entered the queue and left it by name, so that the books balance.
 
-BLOCK admits messages, and then stops their producer: `wait` enters it, `wake` lets it continue.  A message is charged
+BLOCK admits messages, and then stops their producer: `wait` enters it, `wake` lets it continue.  As each sender that
+comes anew brings some, such as a client that reconnects, or a will, what exceeds a limit by more than a quarter waits
+on disk.  A ring, which stops nobody, evicts its oldest then (the broker's limit only).  A message is charged
 to the address that it was sent to as long as it is in memory, whoever holds it, even if the address is deleted.  So are
 messages of an open transaction, from when they are sent (`uncommitted`).
 """
@@ -74,6 +76,10 @@ SCHEDULED_BYTES: Final = 600
 
 #: The most bytes of annotations that consumers may add to a message while memory is full: enough for a trace context.
 FULL_ANNOTATIONS_BYTES: Final = 1024
+
+
+#: The part of a limit by which rings, and what senders bring before they stop, may exceed it.
+OVERRUN_PART: Final = 4
 
 
 class Admission(Enum):
@@ -409,6 +415,20 @@ class Room:
         `count`, `nbytes`: of what the address has moved to it, which takes as much memory elsewhere until then.
         """
         return not self.usage.fits(0) or is_full(address, count, nbytes)
+
+    @property
+    def overrun(self) -> bool:
+        """Whether memory is fuller by a quarter than it may be: by what neither waits on disk nor stops its senders."""
+        return not self.usage.fits(-(self.usage.bytes_max // OVERRUN_PART))
+
+    def is_overrun(self, address: Address) -> bool:
+        """The same, or of the limits of an address that stops its senders: by what each brings before it stops."""
+        bytes_max, messages_max = address.settings.max_size_bytes, address.settings.max_size_messages
+        return (
+            self.overrun
+            or 0 <= bytes_max + bytes_max // OVERRUN_PART <= address.size_bytes
+            or 0 <= messages_max + messages_max // OVERRUN_PART <= address.size_messages
+        )
 
     def has_room(self, address: Address, count: int, nbytes: int) -> bool:
         """Whether no limit would be reached with so many messages more in memory."""

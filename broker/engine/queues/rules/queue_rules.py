@@ -105,11 +105,18 @@ class QueueRules:
         cut = len(in_order) - max(room, 0)
         return in_order[cut:], _because(RemovalReason.EVICTED, in_order[:cut])
 
-    def excess(self, ready: int, *, everything: bool = False) -> int:
-        """How many of the oldest leave a ring with so many `ready`: one for each arrival, or all beyond its size."""
+    def excess(self, ready: int, *, everything: bool = False, crowded: bool = False) -> int:
+        """How many of the oldest leave a ring with so many `ready`: one for each arrival, or all beyond its size.
+
+        `crowded`: memory has no room for more, so it must not grow, whatever its size may be; it keeps the newest.
+        """
         added, self._added = self._added, 0
         excess = ready - self._ring_size
-        if self._ring_size < 0 or excess <= 0:
+        if self._ring_size < 0:
+            return 0
+        if crowded:
+            excess = max(excess, min(added, ready - 1))
+        if excess <= 0:
             return 0
         return excess if everything else min(excess, added)
 

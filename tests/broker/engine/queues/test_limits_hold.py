@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from broker.engine.model.message import RoutingType
 from broker.engine.moves.transfer import MessageRange
+from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench, Producing, section
 
 #: A megabyte in all: five times the limit of the pages, twenty times that of the others.
@@ -246,3 +248,65 @@ def test_what_a_full_disk_still_lets_in_is_paged_like_the_rest(durable: bool) ->
     bench.engine.usage.disk.full = True
     bench.sent("q", BODY, durable=durable)
     assert (bench.queue("q").paged, bench.engine.usage.messages) == (1, 0)
+
+
+# -- senders that come anew --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("diverted", [False, True])
+def test_what_each_new_sender_brings_to_an_address_that_blocks_waits_on_disk(durable: bool, diverted: bool) -> None:
+    """Such as a client that reconnects and sends again, or a will: nothing can stop the first messages of a sender."""
+    diverts = {"one": section("a", "b", exclusive=True)} if diverted else {}
+    bench = Bench({"match": "b", **BLOCK}, segment_bytes=1 << 20, diverts=diverts)
+    bench.declare("b")
+    peak = Peak(bench)
+    for _ in range(0, MESSAGES, 10):
+        send = bench.prepare("a" if diverted else "b", *[BODY] * 10, durable=durable)
+        sender = Producing()
+        sender.blocked = bench.engine.producers.publish([send], producer=sender).blocked
+        bench.run()
+        peak.look()
+    assert sender.blocked
+    assert peak.by_address["b"] <= 62_500 + TICK, "a quarter more"
+    waiting = Producing()
+    waiting.blocked = bench.enter().producers.wait_for_room(bench.engine.addresses["b"], waiting)
+    assert waiting.blocked
+    if durable:
+        bench = bench.restart()
+    assert drain(bench, "b") == MESSAGES
+    assert durable or not waiting.blocked
+    bench.check()
+
+
+# -- rings -------------------------------------------------------------------------------------------------------------
+
+#: Rings may exceed a limit by a quarter.
+RING_MAX = 250_000
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_ring_whose_size_memory_cannot_hold_keeps_the_newest(durable: bool) -> None:
+    """Any client may ask for a ring of any size."""
+    bench = Bench(segment_bytes=1 << 20)
+    bench.engine.usage.bytes_max = 200_000
+    bench.declare("q", ring_size=1_000_000)
+    peak = Peak(bench)
+    assert fill(bench, "q", peak, durable=durable) == MESSAGES, "a ring stops no sender"
+    assert 200_000 < peak.bytes <= RING_MAX + TICK
+    kept = bench.queue("q").message_count
+    assert bench.queue("q").left[RemovalReason.EVICTED] == MESSAGES - kept > 0
+    bench.sent("q", b"last", durable=durable)
+    assert bench.bodies("q")[-1] == b"last"
+    bench.check()
+
+
+def test_a_retroactive_address_keeps_no_more_than_memory_holds() -> None:
+    bench = Bench({"match": "q", "retroactive-message-count": 1_000_000}, segment_bytes=1 << 20)
+    bench.engine.usage.bytes_max = 200_000
+    bench.declare("q", routing_type=RoutingType.MULTICAST)
+    peak = Peak(bench)
+    assert fill(bench, "q", peak, routing_type=RoutingType.MULTICAST) == MESSAGES
+    assert peak.bytes <= RING_MAX + TICK
+    assert bench.queue("q").message_count == MESSAGES
+    bench.check()
