@@ -9,7 +9,7 @@ import click
 from broker.cli.completion import address_names
 from broker.cli.control import say_paused
 from broker.cli.failure import PARTIAL, USAGE, Failure, confirm
-from broker.cli.output import OutputFormat, print_answer, print_fields, print_json, print_list, print_table, size_shown
+from broker.cli.output import OutputFormat, format_size, print_answer, print_fields, print_json, print_list, print_table
 from broker.cli.remote import call_options, connect, path_of
 from store.counted import counted
 
@@ -37,7 +37,7 @@ def _row(address: dict[str, Any]) -> list[object]:
         ", ".join(address["routing_types"]).lower(),
         address["queues"],
         address["messages"],
-        size_shown(address["bytes"]),
+        format_size(address["bytes"]),
         address["unrouted"],
         address["dropped"],
         ", ".join(state for state in ("full", "paused") if address[state]),

@@ -54,7 +54,7 @@ def create_queue(
         "filter": selector,
         "durable": not non_durable,
         "make_address": make_address,
-        "attributes": _asked(attributes),
+        "attributes": _requested(attributes),
     }
     answer = connect(**where).put(queue_path(name), wanted)
     shown = f"{answer['routing_type'].lower()}, on address {answer['address']}"
@@ -116,28 +116,28 @@ def set_attributes(name: str, attributes: tuple[str, ...], yes: bool, output: Ou
 
     If the configuration has the queue, the next reload or start restores its configured attributes.
     """
-    asked, remote = _asked(attributes), connect(**where)
-    if asked.get("purge-on-no-consumers") is True and not yes:
+    requested, remote = _requested(attributes), connect(**where)
+    if requested.get("purge-on-no-consumers") is True and not yes:
         present = remote.get(queue_path(name))
         if present["messages"] and not present["consumers"]:
             confirm(
                 f"Queue {name} has no consumers: remove {counted(present['messages'], 'message')} for good?", "changed"
             )
-    answer = remote.patch(queue_path(name), {"attributes": asked})
-    shown = ", ".join(f"{key}={_shown(answer['attributes'][key])}" for key in asked)
+    answer = remote.patch(queue_path(name), {"attributes": requested})
+    shown = ", ".join(f"{key}={_format_value(answer['attributes'][key])}" for key in requested)
     print_answer(output, answer, f"queue {answer['name']} has {shown}")
 
 
-def _asked(attributes: tuple[str, ...]) -> dict[str, bool | int | str]:
-    asked: dict[str, bool | int | str] = {}
+def _requested(attributes: tuple[str, ...]) -> dict[str, bool | int | str]:
+    requested: dict[str, bool | int | str] = {}
     for attribute in attributes:
         key, separator, value = attribute.partition("=")
         if not separator:
             raise Failure(USAGE, f"{attribute}: give ATTRIBUTE=VALUE")
-        if key in asked:
+        if key in requested:
             raise Failure(USAGE, f"{key} is given more than once")
-        asked[key] = _typed(key, value)
-    return asked
+        requested[key] = _typed(key, value)
+    return requested
 
 
 def _typed(name: str, text: str) -> bool | int | str:
@@ -150,5 +150,5 @@ def _typed(name: str, text: str) -> bool | int | str:
     return int(text) if digits.isascii() and digits.isdigit() and len(digits) <= DIGITS_MAX else text
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from broker.cli.dead_letter_rules import rules
-from broker.cli.output import OutputFormat, duration_shown, print_json, print_table, time_shown
+from broker.cli.output import OutputFormat, format_duration, format_time, print_json, print_table
 from broker.cli.remote import LONG_SECONDS, call_options, connect
 
 
@@ -51,12 +51,12 @@ def groups(by: str, queue: str, output: OutputFormat, **where: Any) -> None:
 
 def _value(name: str, value: str | int) -> str:
     if name == "hour":
-        return time_shown(int(value))[:-3]
+        return format_time(int(value))[:-3]
     return str(value)
 
 
 def _count(count: dict[str, int], now: int) -> list[object]:
-    return [count["messages"], duration_shown(now - count["oldest"]), duration_shown(now - count["newest"])]
+    return [count["messages"], format_duration(now - count["oldest"]), format_duration(now - count["newest"])]
 
 
 dead_letters.add_command(rules)

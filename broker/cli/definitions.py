@@ -213,11 +213,14 @@ def _left(changes: list[dict[str, Any]], *, dry_run: bool) -> Iterator[str]:
 
 
 def _details(change: dict[str, Any]) -> str:
-    differences = [f"{each['field']} {_shown(each['before'])} -> {_shown(each['after'])}" for each in change["changes"]]
+    differences = [
+        f"{each['field']} {_format_value(each['before'])} -> {_format_value(each['after'])}"
+        for each in change["changes"]
+    ]
     return "".join(f": {text}" for text in ("; ".join(differences), change["why"]) if text)
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return "(none)" if value is None else json.dumps(value, ensure_ascii=False)
 
 
@@ -227,5 +230,5 @@ def _toml(change: dict[str, Any], document: dict[str, Any]) -> Iterator[str]:
         table, kind = _TABLES[change["kind"]]
         yield f"[[{table}]]"
         for name, value in {"match": change["name"], **document[kind][change["name"]]}.items():
-            yield printable(f"{name} = {_shown(value)}")
+            yield printable(f"{name} = {_format_value(value)}")
         yield ""

@@ -48,7 +48,7 @@ def explain(words: tuple[str, ...], output: OutputFormat) -> None:
 
 
 def _paragraph(reason: Reason) -> str:
-    kind = " ".join(filter(None, (reason.kind.label, reason.number_shown, reason.level)))
+    kind = " ".join(filter(None, (reason.kind.label, reason.number_text, reason.level)))
     lines = [reason.meaning, f"Do: {reason.action}"]
     if reason.see:
         lines.append(f"See: {', '.join(reason.see)}")
@@ -57,7 +57,7 @@ def _paragraph(reason: Reason) -> str:
 
 def _list(kind: Kind, reasons: list[Reason]) -> str:
     width = max(len(reason.word) for reason in reasons)
-    rows = [f"  {reason.number_shown:>8}  {reason.word:{width}}  {reason.meaning}" for reason in reasons]
+    rows = [f"  {reason.number_text:>8}  {reason.word:{width}}  {reason.meaning}" for reason in reasons]
     return "\n".join([click.style(kind.title, bold=True), _wrapped(kind.where), *rows])
 
 

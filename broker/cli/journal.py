@@ -16,13 +16,13 @@ from broker.cli.failure import DAMAGED, USAGE, Failure
 from broker.cli.offline import compact, export_, import_
 from broker.cli.output import (
     OutputFormat,
+    format_size,
+    format_time,
+    format_value,
     output_option,
     print_fields,
     print_json,
     print_table,
-    shown,
-    size_shown,
-    time_shown,
 )
 from broker.cli.repair import repair
 from broker.cli.replay import replay
@@ -75,12 +75,12 @@ def _print_report(report: inspect.Report) -> None:
         [
             f"{segment.number}{' (kept)' if segment.kept else ''}",
             segment.status.value,
-            size_shown(segment.used),
+            format_size(segment.used),
             segment.entries,
             segment.records,
             f"{segment.first_position}-{segment.last_position}" if segment.records else "",
-            time_shown(segment.first_timestamp),
-            time_shown(segment.last_timestamp),
+            format_time(segment.first_timestamp),
+            format_time(segment.last_timestamp),
             f"{segment.error} at byte {segment.error_offset}" if segment.error else "",
         ]
         for segment in report.segments
@@ -95,7 +95,7 @@ def _print_report(report: inspect.Report) -> None:
         click.echo(f"kept, but no longer there: {numbers}; a broker does not need them, but an audit would")
     if report.bodies.files:
         needless = f", {len(report.bodies.needless)} not needed" if report.bodies.needless else ""
-        click.echo(f"{report.bodies.files} large bodies in files, {size_shown(report.bodies.nbytes)}{needless}")
+        click.echo(f"{report.bodies.files} large bodies in files, {format_size(report.bodies.nbytes)}{needless}")
     if report.ok:
         click.echo("ok, closed cleanly" if report.closed else "ok")
 
@@ -125,12 +125,12 @@ def print_records(
 
 def _readable(line: inspect.Line) -> str:
     fields = " ".join(f"{name}={cut(_value(value), FIELD_CHARS_MAX)}" for name, value in line.fields.items())
-    return f"{line.position} {time_shown(line.timestamp)} {line.segment}:{line.offset} {line.type} {fields}"
+    return f"{line.position} {format_time(line.timestamp)} {line.segment}:{line.offset} {line.type} {fields}"
 
 
 def _value(value: object) -> str:
     """A field in a line: as JSON if it has spaces or structure, so that the line can be parsed."""
-    text = shown(value)
+    text = format_value(value)
     if isinstance(value, dict | list) or (isinstance(value, str) and (not text or " " in text or "=" in text)):
         return json.dumps(value)
     return text
@@ -148,14 +148,14 @@ def stat(directory: Path, output: OutputFormat) -> None:
         return
     print_fields(
         {
-            "segments": f"{found.segments}, {size_shown(found.bytes)}, of which used {size_shown(found.used)}",
-            "kept": f"{found.kept_segments}, {size_shown(found.kept_bytes)}",
-            "large bodies": f"{found.bodies}, {size_shown(found.body_bytes)}",
+            "segments": f"{found.segments}, {format_size(found.bytes)}, of which used {format_size(found.used)}",
+            "kept": f"{found.kept_segments}, {format_size(found.kept_bytes)}",
+            "large bodies": f"{found.bodies}, {format_size(found.body_bytes)}",
             "copies of torn tails": found.torn_copies,
             "records": found.records,
             "positions": f"{found.first_position} to {found.last_position}" if found.records else "",
-            "from": time_shown(found.first_timestamp),
-            "to": time_shown(found.last_timestamp),
+            "from": format_time(found.first_timestamp),
+            "to": format_time(found.last_timestamp),
         }
     )
     _print_counts("record", found.types)

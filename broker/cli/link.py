@@ -10,13 +10,13 @@ from broker.cli.completion import link_names
 from broker.cli.failure import USAGE, Failure
 from broker.cli.output import (
     OutputFormat,
-    duration_shown,
+    format_duration,
+    format_time,
     print_answer,
     print_fields,
     print_json,
     print_list,
     print_table,
-    time_shown,
 )
 from broker.cli.remote import call_options, connect, path_of
 from store.counted import counted
@@ -44,7 +44,7 @@ def _row(link: dict[str, Any]) -> list[object]:
     return [
         link["name"],
         link["state"],
-        time_shown(link["since"]),
+        format_time(link["since"]),
         link["remote"] or link["urls"][0],
         f"{sum(route['state'] == 'running' for route in routes)} of {len(routes)}",
         sum({route["queue"]: route["depth"] or 0 for route in routes}.values()),  # some share a queue
@@ -65,16 +65,16 @@ def show(name: str, output: OutputFormat, **where: Any) -> None:
     fields = {
         "link": answer["name"],
         "state": answer["state"],
-        "since": time_shown(answer["since"]),
+        "since": format_time(answer["since"]),
         "urls": ", ".join(answer["urls"]),
         "connected to" if answer["connected"] else "last tried": answer["remote"],
         "broker": answer["peer"],
         "client identifier": answer["client_id"],
         "enabled": answer["enabled"],
         "failed attempts": answer["attempts"] or "",
-        "next attempt": time_shown(answer["retry_at"]),
+        "next attempt": format_time(answer["retry_at"]),
         "error": answer["error"],
-        "last error at": time_shown(answer["error_at"]),
+        "last error at": format_time(answer["error_at"]),
     }
     print_fields({name: value for name, value in fields.items() if value != ""})
     if answer["routes"]:
@@ -84,7 +84,7 @@ def show(name: str, output: OutputFormat, **where: Any) -> None:
 
 
 def _route_row(route: dict[str, Any]) -> list[object]:
-    lag = "" if route["lag"] is None else duration_shown(route["lag"])
+    lag = "" if route["lag"] is None else format_duration(route["lag"])
     numbers = [lag if name == "lag" else route[name] for name in _NUMBERS]
     kind = f"mqtt {route['direction']}" if route["kind"] == "mqtt" else route["kind"]
     return [route["name"], kind, route["state"], route["local"], route["remote"], *numbers, route["error"]]

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from broker.cli.output import OutputFormat, print_json, print_table, time_shown
+from broker.cli.output import OutputFormat, format_time, print_json, print_table
 from broker.cli.remote import LONG_SECONDS, call_options, connect
 from broker.log import printable
 
@@ -32,7 +32,7 @@ def trail(id: int, output: OutputFormat, **where: Any) -> None:
         return
     rows = [
         [
-            f"{time_shown(step['time'])}.{step['time'] % 1000:03d}",
+            f"{format_time(step['time'])}.{step['time'] % 1000:03d}",
             step["message"],
             ", ".join(step["queues"]),
             step["told"],

@@ -83,16 +83,16 @@ def retry(name: str, to_first_origin: bool, yes: bool, detach: bool, output: Out
 
     Exit status 5 if some stay, because consumers hold them or they cannot go back.
     """
-    asked = _asked("retry", name, given) | {"first_origin": to_first_origin, "edit": _edit(given)}
+    requested = _requested("retry", name, given) | {"first_origin": to_first_origin, "edit": _edit(given)}
     remote = connect(**given)
-    if not (yes or asked["ids"] or asked["dry_run"]):
+    if not (yes or requested["ids"] or requested["dry_run"]):
         found = remote.get(queue_path(name))
         if not found.get("keeps_dead", True) and found["messages"]:
             click.echo(f"queue {name} is not on a dead-letter or expiry address", err=True)
-            those = "those of its" if _chooses(asked) else "its"
+            those = "those of its" if _chooses(requested) else "its"
             count = counted(found["messages"], "message")
             confirm(f"Take {those} {count} back, to where each was before it was moved here?", "moved")
-    task.start(remote, asked, output, detach=detach)
+    task.start(remote, requested, output, detach=detach)
 
 
 @queue.command()
@@ -107,8 +107,8 @@ def move(name: str, target: str, detach: bool, output: OutputFormat, **given: An
 
     Exit status 5 if some stay, because consumers hold them or no queue of the target takes them.
     """
-    asked = _asked("move", name, given) | {"target": target, "edit": _edit(given)}
-    task.start(connect(**given), asked, output, detach=detach)
+    requested = _requested("move", name, given) | {"target": target, "edit": _edit(given)}
+    task.start(connect(**given), requested, output, detach=detach)
 
 
 @queue.command()
@@ -122,17 +122,17 @@ def purge(name: str, yes: bool, detach: bool, output: OutputFormat, **given: Any
 
     Exit status 5 if some stay because consumers hold them.
     """
-    asked = _asked("purge", name, given)
+    requested = _requested("purge", name, given)
     remote = connect(**given)
-    if not (yes or asked["dry_run"]):
-        count, ids = remote.get(queue_path(name))["messages"], asked["ids"]
+    if not (yes or requested["dry_run"]):
+        count, ids = remote.get(queue_path(name))["messages"], requested["ids"]
         every = counted(count, "message")
         some = f"{len(ids)} of {every}" if ids else f"the matching ones of {every}"
-        confirm(f"Remove {some if ids or _chooses(asked) else every} for good?", "removed")
-    task.start(remote, asked, output, detach=detach)
+        confirm(f"Remove {some if ids or _chooses(requested) else every} for good?", "removed")
+    task.start(remote, requested, output, detach=detach)
 
 
-def _asked(kind: str, name: str, given: dict[str, Any]) -> dict[str, Any]:
+def _requested(kind: str, name: str, given: dict[str, Any]) -> dict[str, Any]:
     """The request for a task, without the fields that only some kinds have; removes its options from `given`."""
     group = {field: given.pop(field) for field in _GROUP}
     ids, selector = list(given.pop("ids")), given.pop("selector")
@@ -150,8 +150,8 @@ def _asked(kind: str, name: str, given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _chooses(asked: dict[str, Any]) -> bool:
-    return bool(asked["filter"] or asked["group"])
+def _chooses(requested: dict[str, Any]) -> bool:
+    return bool(requested["filter"] or requested["group"])
 
 
 def _edit(given: dict[str, Any]) -> dict[str, Any]:

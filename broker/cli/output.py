@@ -70,7 +70,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, rig
     """
     from rich.cells import cell_len  # here, since most commands print no table
 
-    cells = [[shown(cell) for cell in row] for row in rows]
+    cells = [[format_value(cell) for cell in row] for row in rows]
     widths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
     if sys.stdout.isatty() and sum(widths) + len(_GAP) * (len(widths) - 1) > _screen().width:
         _print_folded(columns, cells, right)
@@ -106,10 +106,10 @@ def print_fields(header: Mapping[str, object]) -> None:
     """Names and values, one a line."""
     width = max(map(len, header)) + 2
     for name, value in header.items():
-        click.echo(f"{name:{width}}{shown(value)}".rstrip())
+        click.echo(f"{name:{width}}{format_value(value)}".rstrip())
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """A value for people."""
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -124,7 +124,7 @@ def progress_bar(label: str, *, hidden: bool = False) -> AbstractContextManager[
     return click.progressbar(length=1, label=label, show_pos=True, file=stream, hidden=hidden or not stream.isatty())
 
 
-def time_shown(ms: int) -> str:
+def format_time(ms: int) -> str:
     """A time in UTC; empty for 0."""
     if not ms:
         return ""
@@ -134,7 +134,7 @@ def time_shown(ms: int) -> str:
         return str(ms)
 
 
-def size_shown(nbytes: int) -> str:
+def format_size(nbytes: int) -> str:
     """A size with a binary unit."""
     value = float(nbytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
@@ -144,7 +144,7 @@ def size_shown(nbytes: int) -> str:
     return f"{value:.1f} TiB"
 
 
-def duration_shown(ms: int) -> str:
+def format_duration(ms: int) -> str:
     """A duration in the two largest of days, hours, minutes and seconds."""
     seconds = max(ms, 0) // 1000
     parts = [(seconds // 86_400, "d"), (seconds // 3_600 % 24, "h"), (seconds // 60 % 60, "m"), (seconds % 60, "s")]

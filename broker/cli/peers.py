@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from broker.cli.output import OutputFormat, print_answer, print_list, time_shown
+from broker.cli.output import OutputFormat, format_time, print_answer, print_list
 from broker.cli.remote import call_options, connect, path_of
 
 
@@ -23,7 +23,7 @@ def list_connections(output: OutputFormat, **where: Any) -> None:
     columns = ["id", "protocol", "remote", "user", "client_id"]
 
     def row(each: dict[str, Any]) -> list[object]:
-        return [*(each[column] for column in columns), time_shown(each["since"])]
+        return [*(each[column] for column in columns), format_time(each["since"])]
 
     print_list(output, connect(**where).listed("connections"), [*columns, "since"], row)
 

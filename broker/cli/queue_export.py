@@ -81,7 +81,7 @@ class _Lines:
             self._file.truncate(place)
             self._file.seek(place)
 
-    def settle(self) -> None:
+    def sync(self) -> None:
         """Sync the file and its name to disk.  Raises OSError."""
         self._file.flush()
         if self.path is not None:
@@ -174,7 +174,7 @@ class _Export:
 
     def _complete(self, steps: Steps) -> None:
         """Sync what was written, and remove it from the queue with --remove."""
-        self._lines.settle()
+        self._lines.sync()
         if self._unsettled:
             ids, self._unsettled = self._unsettled, []
             self._good = self._lines.place  # from here on the file keeps them
@@ -268,17 +268,17 @@ def export_(
     if to is not None and bodies is not None:
         raise Failure(USAGE, "--bodies and --to exclude each other")
     remote = connect(**where)
-    asked = {"kind": "export", "queue": name, "filter": selector, "ids": ids, "rate": rate or 0}
+    task = {"kind": "export", "queue": name, "filter": selector, "ids": ids, "rate": rate or 0}
     missing: list[int] = []
     if dry_run:
-        with driven(remote, asked | {"dry_run": True}) as steps:
+        with driven(remote, task | {"dry_run": True}) as steps:
             for _ in _found(remote, steps, name, ids, lambda: MESSAGES_PER_CALL, missing):
                 pass
         count = min(steps.shown["moved"], limit or steps.shown["moved"])
         click.echo(f"{counted(count, 'message')} would be written")
         return _end(_missing_problems(missing))
     if bodies is not None:
-        with driven(remote, asked) as steps:
+        with driven(remote, task) as steps:
             _write_bodies(remote, steps, name, bodies, ids, limit, missing)
         return _end(_missing_problems(missing))
     lines = _begun(to)
@@ -286,7 +286,7 @@ def export_(
     problems: list[str] = []
     failed = True
     try:
-        with driven(remote, asked | {"remove": remove}) as steps, progress_bar("messages", hidden=to is None) as bar:
+        with driven(remote, task | {"remove": remove}) as steps, progress_bar("messages", hidden=to is None) as bar:
             bar.length = max(export.begin(), 1)
             found = _found(remote, steps, name, ids, lambda: _left(limit, export.done.exported), missing)
             export.run(steps, found, bar.update)

@@ -182,10 +182,10 @@ def import_(file: IO[bytes], target: str, name: str, rate: int | None, dry_run: 
     remote, done = connect(**where), _Done()
     lines = _Lines(file, remote, dry_run=dry_run)
     name = name or lines.name()
-    asked = {"kind": "import", "name": name, "target": target, "rate": rate or 0, "dry_run": dry_run}
+    requested = {"kind": "import", "name": name, "target": target, "rate": rate or 0, "dry_run": dry_run}
     problems: list[str] = []
     try:
-        with driven(remote, asked | {"total": lines.count()}) as steps, progress_bar("bytes") as bar:
+        with driven(remote, requested | {"total": lines.count()}) as steps, progress_bar("bytes") as bar:
             sender = _Sender(remote, steps, name, done, named=bool(target))
             bar.length = max(_size(file), 1)
             for to, batch, at in batches(_placed(lines.read(), target), BATCH_MESSAGES, BATCH_BYTES):

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from broker.cli.failure import CHECK_FAILED, DAMAGED, NO_JOURNAL, USAGE, Failure, confirm
-from broker.cli.output import print_table, shown
+from broker.cli.output import format_value, print_table
 from broker.cli.owner import left_to_owner
 from broker.cli.settings import JOURNAL, journal_there
 from broker.clock import wall_ms
@@ -73,8 +73,8 @@ def _show(plan: repairing.Plan) -> None:
         [
             loss.segment,
             loss.offset,
-            shown(loss.first_position) if loss.first_position >= 0 else "",
-            shown(loss.records) if loss.records >= 0 else "unknown",
+            format_value(loss.first_position) if loss.first_position >= 0 else "",
+            format_value(loss.records) if loss.records >= 0 else "unknown",
             loss.what,
         ]
         for loss in plan.losses

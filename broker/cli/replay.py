@@ -118,8 +118,14 @@ def replay(
             for _ in lines:
                 pass
         else:
-            asked = {"kind": "replay", "name": options["name"], "target": to_address, "rate": rate or 0, "total": total}
-            _send(connect(**where), asked, lines, sent)
+            requested = {
+                "kind": "replay",
+                "name": options["name"],
+                "target": to_address,
+                "rate": rate or 0,
+                "total": total,
+            }
+            _send(connect(**where), requested, lines, sent)
     _print(found, sent, output, dry_run=dry_run)
 
 
@@ -127,8 +133,8 @@ def _reading(directory: Path, progress: Callable[[int, int], None], options: dic
     # Imported here: other commands do without the engine and start faster.
     from broker.offline.replaying import Replaying, wanted
 
-    asked = wanted(**options)
-    return Replaying(OsFiles(), journal_there(directory), asked, progress)
+    requested = wanted(**options)
+    return Replaying(OsFiles(), journal_there(directory), requested, progress)
 
 
 @contextmanager
@@ -145,14 +151,14 @@ def _errors_as_failures() -> Iterator[None]:
         raise Failure(USAGE, str(error)) from None
 
 
-def _send(remote: Remote, asked: dict[str, Any], lines: Iterable[dict[str, Any]], sent: _Sent) -> None:
+def _send(remote: Remote, requested: dict[str, Any], lines: Iterable[dict[str, Any]], sent: _Sent) -> None:
     """Send all messages, or as many as the broker takes; the calls are the steps of a task."""
-    to, rate = asked["target"], asked["rate"]
+    to, rate = requested["target"], requested["rate"]
     placed = (("", line | {"to": to} if to else line, 0) for line in lines)
     most = min(max(rate // 10, 1), BATCH_MESSAGES) if rate else BATCH_MESSAGES
-    with driven(remote, asked) as steps:
+    with driven(remote, requested) as steps:
         for _, batch, _ in batches(placed, most, BATCH_BYTES):
-            body = body_of(batch, name=asked["name"], task=steps.number)
+            body = body_of(batch, name=requested["name"], task=steps.number)
             try:
                 answer = steps.step(partial(_call, remote, body))
             except Failure:

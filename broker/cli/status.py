@@ -12,13 +12,13 @@ from broker.cli.completion import queue_names
 from broker.cli.failure import CHECK_FAILED, Failure
 from broker.cli.output import (
     OutputFormat,
-    duration_shown,
+    format_duration,
+    format_size,
+    format_time,
     print_fields,
     print_json,
     print_list,
     print_table,
-    size_shown,
-    time_shown,
 )
 from broker.cli.remote import THINGS_PER_CALL, Remote, call_options, connect, queue_path, remote_options
 from broker.log import cut
@@ -81,7 +81,7 @@ def _header(answer: dict[str, Any]) -> dict[str, object]:
     header: dict[str, object] = {
         "broker": f"{answer['name']} {answer['version']}" + (" (compiled)" if answer["compiled"] else ""),
         "ready": answer["ready"],
-        "running since": f"{time_shown(answer['started'])} ({duration_shown(answer['uptime'])})",
+        "running since": f"{format_time(answer['started'])} ({format_duration(answer['uptime'])})",
     }
     if answer["replication"] is not None:
         header |= _pair_fields(answer["replication"])
@@ -102,7 +102,7 @@ def _pair_fields(replication: dict[str, Any]) -> dict[str, object]:
 def _status_fields(answer: dict[str, Any]) -> dict[str, object]:
     journal = answer["journal"]
     limit = answer["memory_bytes_max"]
-    memory = size_shown(answer["memory_bytes"]) + (f" of {size_shown(limit)}" if limit >= 0 else "")
+    memory = format_size(answer["memory_bytes"]) + (f" of {format_size(limit)}" if limit >= 0 else "")
     header = _header(answer)
     for acceptor in answer["acceptors"]:
         listening = ", ".join(acceptor["listening"])
@@ -117,9 +117,10 @@ def _status_fields(answer: dict[str, Any]) -> dict[str, object]:
         "messages": answer["messages"],
         "memory": memory,
         **_transactions_fields(answer),
-        "journal": f"{counted(journal['segments'], 'segment')}, {size_shown(journal['pending_bytes'])} not yet durable",
+        "journal": f"{counted(journal['segments'], 'segment')},"
+        f" {format_size(journal['pending_bytes'])} not yet durable",
         **_settings_fields(answer),
-        "disk": f"{size_shown(journal['disk_free_bytes'])} free" + _disk_state(journal),
+        "disk": f"{format_size(journal['disk_free_bytes'])} free" + _disk_state(journal),
     }
     return header
 
@@ -128,7 +129,7 @@ def _transactions_fields(answer: dict[str, Any]) -> dict[str, object]:
     """What open transactions hold; a broker of an older version shows nothing."""
     if not answer.get("transactions"):
         return {}
-    return {"transactions": f"{answer['transactions']} open, {size_shown(answer['transactions_bytes'])} of the memory"}
+    return {"transactions": f"{answer['transactions']} open, {format_size(answer['transactions_bytes'])} of the memory"}
 
 
 def _settings_fields(answer: dict[str, Any]) -> dict[str, object]:
@@ -230,8 +231,8 @@ def _print_messages(messages: list[dict[str, Any]]) -> None:
             [
                 message["id"],
                 message["state"],
-                time_shown(message["timestamp"]),
-                time_shown(message["expiration"]),
+                format_time(message["timestamp"]),
+                format_time(message["expiration"]),
                 message["failed_deliveries"],
                 message["size"],
                 notes.get("_AMQ_DL_REASON", ""),

@@ -12,13 +12,13 @@ import click
 from broker.cli.failure import CHECK_FAILED, PARTIAL, USAGE, Failure
 from broker.cli.output import (
     OutputFormat,
-    duration_shown,
+    format_duration,
+    format_time,
     print_answer,
     print_fields,
     print_json,
     print_list,
     progress_bar,
-    time_shown,
 )
 from broker.cli.remote import NotThere, Remote, TaskWaits, call_options, connect, queue_path
 from broker.cli.settings import together
@@ -81,9 +81,9 @@ class Steps:
 
 
 @contextmanager
-def driven(remote: Remote, asked: dict[str, Any]) -> Iterator[Steps]:
+def driven(remote: Remote, requested: dict[str, Any]) -> Iterator[Steps]:
     """A task whose steps the block makes; it ends with the block, if not before, with the block's error if it fails."""
-    steps = Steps(remote, remote.post("/api/v1/tasks", asked)["id"])
+    steps = Steps(remote, remote.post("/api/v1/tasks", requested)["id"])
     try:
         yield steps
     except BaseException as error:
@@ -138,7 +138,7 @@ def _row(task: dict[str, Any]) -> list[object]:
         _kind(task),
         task["queue"] or task["name"],
         task["state"],
-        time_shown(task["created"]),
+        format_time(task["created"]),
         _by(task),
         task["moved"],
         task["total"] if task["queue"] or task["total"] else "",
@@ -190,9 +190,9 @@ def _path(number: int) -> str:
     return f"/api/v1/tasks/{number}"
 
 
-def start(remote: Remote, asked: dict[str, Any], output: OutputFormat, *, detach: bool) -> None:
+def start(remote: Remote, requested: dict[str, Any], output: OutputFormat, *, detach: bool) -> None:
     """Start a task, follow it to its end unless it is detached, and print the result."""
-    answer = remote.post("/api/v1/tasks", asked)
+    answer = remote.post("/api/v1/tasks", requested)
     if not detach:
         return finish(remote, answer, output)
     print_answer(output, answer, _state(answer))
@@ -270,10 +270,10 @@ def _print_task(answer: dict[str, Any]) -> None:
         "messages named": answer["ids"] or "",
         "target": answer["target"],
         "rate": f"{counted(answer['rate'], 'message')} a second" if answer["rate"] else "",
-        "started": time_shown(answer["created"]),
+        "started": format_time(answer["created"]),
         "by": _by(answer),
-        "ended": time_shown(answer["ended"]),
-        "took": duration_shown(answer["ended"] - answer["created"]) if answer["ended"] else "",
+        "ended": format_time(answer["ended"]),
+        "took": format_duration(answer["ended"] - answer["created"]) if answer["ended"] else "",
         "done": _said(answer),
         "examined": f"{answer['looked_at']}" + (f" of {answer['total']}" if answer["total"] else ""),
     }

@@ -131,7 +131,7 @@ else:
 class Queue(_QueueWithAttributes):
     """A queue that exists from the start and is never deleted automatically."""
 
-    def asked(self) -> dict[str, object]:
+    def requested(self) -> dict[str, object]:
         """The attributes that are set, by the engine's field names."""
         return {name: value for name in FIELDS if (value := getattr(self, name)) is not None}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from broker.config.explain import shown
+from broker.config.explain import format_value
 from broker.config.model import Config
 from broker.engine import InvalidFilter
 from broker.engine.model.errors import InvalidName
@@ -26,7 +26,7 @@ def checked(rule: Callable[[str], object], key: str, value: str, fix: str) -> It
     try:
         rule(value)
     except (InvalidName, InvalidFilter, InvalidMatch) as error:
-        yield Clash((key,), shown(value), f"{error}: {fix}")
+        yield Clash((key,), format_value(value), f"{error}: {fix}")
 
 
 def syntax_of(config: Config) -> WildcardSyntax:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from broker.config.clash import Clash, checked, syntax_of
-from broker.config.explain import shown
+from broker.config.explain import format_value
 from broker.config.model import Config
 from broker.engine import compile_filter
 from broker.engine.model.errors import InvalidName
@@ -19,15 +19,15 @@ def wildcard_problems(config: Config) -> Iterator[Clash]:
     try:
         section.syntax()
     except ValueError as error:
-        yield Clash(keys, shown(section.delimiter), f"{error}: give three other characters")
+        yield Clash(keys, format_value(section.delimiter), f"{error}: give three other characters")
     if section.enabled is not None and section.enabled is not section.routing_enabled:
         both = ("wildcard-addresses.enabled", "wildcard-addresses.routing-enabled")
         if "routing_enabled" in section.model_fields_set:
-            yield Clash(both, shown(section.enabled), "routing-enabled says the opposite: keep one of them")
+            yield Clash(both, format_value(section.enabled), "routing-enabled says the opposite: keep one of them")
     markers = section.literal_match_markers
     if len(markers) == 1 or len(set(markers)) != len(markers):
         key = ("wildcard-addresses.literal-match-markers",)
-        yield Clash(key, shown(markers), "give two different characters, such as (), or none")
+        yield Clash(key, format_value(markers), "give two different characters, such as (), or none")
 
 
 def divert_problems(config: Config) -> Iterator[Clash]:
@@ -45,9 +45,9 @@ def divert_problems(config: Config) -> Iterator[Clash]:
             bare = section.model_copy(update={"filter": ""}).divert(name)
             bare.check_added()
         except (ValueError, InvalidName) as error:
-            yield Clash((f"{key}.add-headers",), shown(section.add_headers), str(error))
+            yield Clash((f"{key}.add-headers",), format_value(section.add_headers), str(error))
             continue
         try:
             bare.check()
         except InvalidName as error:
-            yield Clash((f"{key}.forwarding-address",), shown(section.forwarding_address), str(error))
+            yield Clash((f"{key}.forwarding-address",), format_value(section.forwarding_address), str(error))

@@ -15,7 +15,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final, Literal, get_args, get_origin
 
-from broker.config.explain import shown, table_expected, unknown
+from broker.config.explain import format_value, table_expected, unknown
 from broker.config.model import Config
 from broker.config.problems import Problem
 from broker.config.schema import Path as Place
@@ -73,7 +73,7 @@ class Overlay:
 
     def _refuse(self, name: str, path: Place, text: str, fix: str) -> None:
         # The value may be the password itself where the path of its file belongs.
-        value = "" if path[0] == "users" else shown(text)
+        value = "" if path[0] == "users" else format_value(text)
         self.problems.append(Problem(name, dotted(path, self._raw), value, fix))
 
     def _single(self, name: str) -> None:

@@ -51,7 +51,7 @@ def place(error: ErrorDetails) -> Path:
     return path
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """A value as written in the file, cut to SHOWN_CHARS_MAX; tables are not shown."""
     if value is None or isinstance(value, dict | list | tuple):
         return ""
@@ -72,7 +72,7 @@ def problem(error: ErrorDetails, raw: Mapping[str, object], source_of: SourceOf)
     key = dotted(path, raw)
     # A wrong value of a user may be a misplaced password.
     hidden = path[0] == "users" or error["type"] in ("missing", "union_tag_not_found")
-    value = "" if hidden else shown(value_at(raw, path))
+    value = "" if hidden else format_value(value_at(raw, path))
     return Problem(source_of(key), key, value, _fix(error, path))
 
 

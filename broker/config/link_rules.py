@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from broker.config.clash import Clash, checked, syntax_of
-from broker.config.explain import shown
+from broker.config.explain import format_value
 from broker.config.links import LinkSection
 from broker.config.model import Config
 from broker.engine import compile_filter
@@ -42,34 +42,40 @@ def _named(key: str, name: str, link: LinkSection) -> Iterator[Clash]:
     for each in (name, *routes):
         if not each or len(each) > NAME_CHARS_MAX or not each.isprintable() or "::" in each or " " in each:
             fix = f"give a name of at most {NAME_CHARS_MAX} printable characters, without spaces and ::"
-            yield Clash((key if each == name else f"{key}.{each}",), shown(each), fix)
+            yield Clash((key if each == name else f"{key}.{each}",), format_value(each), fix)
     for each in {each for each in routes if routes.count(each) > 1}:
-        yield Clash((f"{key}.{each}",), shown(each), "two routes of the link have this name: rename one")
+        yield Clash((f"{key}.{each}",), format_value(each), "two routes of the link have this name: rename one")
 
 
 def _connection(key: str, link: LinkSection) -> Iterator[Clash]:
     urls = link.urls
     if len({url.mqtt for url in urls}) > 1:
-        yield Clash((f"{key}.url",), shown(link.url), "all URLs of a link must be AMQP, or all MQTT: make two links")
+        yield Clash(
+            (f"{key}.url",), format_value(link.url), "all URLs of a link must be AMQP, or all MQTT: make two links"
+        )
     secure = any(url.secure for url in urls)
     for setting in ("ca", "certificate", "key"):
         path = getattr(link, setting)
         if path is not None and not secure:
             yield Clash(
-                (f"{key}.{setting}",), shown(path), "only amqps and mqtts use TLS: change the URL, or remove this"
+                (f"{key}.{setting}",),
+                format_value(path),
+                "only amqps and mqtts use TLS: change the URL, or remove this",
             )
     if (link.certificate is None) is not (link.key is None):
         given = "certificate" if link.key is None else "key"
-        yield Clash((f"{key}.{given}",), shown(getattr(link, given)), "give certificate and key together")
+        yield Clash((f"{key}.{given}",), format_value(getattr(link, given)), "give certificate and key together")
     if link.password_file is not None and not link.user:
-        yield Clash((f"{key}.password-file",), shown(link.password_file), "a password needs a user: give user")
+        yield Clash((f"{key}.password-file",), format_value(link.password_file), "a password needs a user: give user")
     for field in ("sasl_mechanisms", "scram_iterations_max"):
         if field in link.model_fields_set and (link.speaks_mqtt or not link.user):
             fix = "only AMQP logs in so: remove this" if link.speaks_mqtt else "it is for a user's login: give user"
-            yield Clash((f"{key}.{kebab(field)}",), shown(getattr(link, field)), fix)
+            yield Clash((f"{key}.{kebab(field)}",), format_value(getattr(link, field)), fix)
     if link.retry_interval > link.retry_interval_max:
         keys = (f"{key}.retry-interval", f"{key}.retry-interval-max")
-        yield Clash(keys, shown(link.retry_interval), f"give at most retry-interval-max ({link.retry_interval_max} ms)")
+        yield Clash(
+            keys, format_value(link.retry_interval), f"give at most retry-interval-max ({link.retry_interval_max} ms)"
+        )
 
 
 def _routes(config: Config, link_name: str, link: LinkSection) -> Iterator[Clash]:
@@ -101,7 +107,9 @@ def _routes(config: Config, link_name: str, link: LinkSection) -> Iterator[Clash
         yield from checked(one_address, f"{where}.transmission-queue", queue, fix)
         if queue == name:
             yield Clash(
-                (f"{where}.transmission-queue",), shown(queue), "give another name: messages would go in a circle"
+                (f"{where}.transmission-queue",),
+                format_value(queue),
+                "give another name: messages would go in a circle",
             )
     for name, topics in link.topics.items():
         yield from checked(check_name, f"{key}.topics.{name}.address", topics.address, "name an address or a pattern")
@@ -109,7 +117,7 @@ def _routes(config: Config, link_name: str, link: LinkSection) -> Iterator[Clash
         if Span(first.address, syntax).overlaps(syntax.words(second.address)):
             keys = (f"{key}.topics.{one}.address", f"{key}.topics.{other}.address")
             fix = f"some topics are also those of {first.address}: make one route of both, or links of their own"
-            yield Clash(keys, shown(second.address), fix)
+            yield Clash(keys, format_value(second.address), fix)
 
 
 def _topics(key: str, link: LinkSection) -> Iterator[Clash]:
@@ -127,14 +135,16 @@ def _topics(key: str, link: LinkSection) -> Iterator[Clash]:
                 check_topic_filter(text, _TOPICS)
             except MqttError as error:
                 wrong = f"{where}.{setting if prefix else 'topic'}"
-                yield Clash((wrong,), shown(prefix or route.topic), f"{error.sentence}: {_FIX}")
+                yield Clash((wrong,), format_value(prefix or route.topic), f"{error.sentence}: {_FIX}")
                 break
             if route.direction in (direction, "both"):
                 other = seen.setdefault((direction, text), name)
                 if other != name:
                     keys = (f"{where}.topic", f"{key}.mqtt.{other}.topic")
                     yield Clash(
-                        keys, shown(text), f"two routes have this topic filter for direction {direction}: give one"
+                        keys,
+                        format_value(text),
+                        f"two routes have this topic filter for direction {direction}: give one",
                     )
 
 
@@ -145,5 +155,5 @@ def _twice(config: Config) -> Iterator[Clash]:
         for remote in link.remote_queues:
             if remote in seen:
                 keys = (f"links.{name}.remote-queues.{remote}", f"links.{seen[remote]}.remote-queues.{remote}")
-                yield Clash(keys, shown(remote), "two links have a remote queue of this name: rename one")
+                yield Clash(keys, format_value(remote), "two links have a remote queue of this name: rename one")
             seen.setdefault(remote, name)

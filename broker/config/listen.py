@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from broker.config.explain import shown
+from broker.config.explain import format_value
 from broker.config.model import Config
 from broker.config.problems import Problem
 
@@ -38,12 +38,12 @@ def overridden(config: Config, listen: Sequence[str]) -> tuple[Config, list[Prob
         try:
             name, host, port = parse_listen(text)
         except ValueError as error:
-            problems.append(Problem(OPTION, "acceptors", shown(text), str(error)))
+            problems.append(Problem(OPTION, "acceptors", format_value(text), str(error)))
             continue
         if name not in acceptors:
             known = ", ".join(sorted(acceptors)) or "none"
-            fix = f"there is no acceptor {shown(name)}: the configuration has {known}"
-            problems.append(Problem(OPTION, "acceptors", shown(text), fix))
+            fix = f"there is no acceptor {format_value(name)}: the configuration has {known}"
+            problems.append(Problem(OPTION, "acceptors", format_value(text), fix))
             continue
         acceptors[name] = acceptors[name].model_copy(update={"host": host, "port": port, "enabled": True})
         keys |= {f"acceptors.{name}.host", f"acceptors.{name}.port"}

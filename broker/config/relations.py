@@ -17,7 +17,7 @@ from broker.config.addresses import AddressSetting
 from broker.config.clash import Clash, checked, syntax_of
 from broker.config.dead_letter_checks import dead_letter_rule_problems
 from broker.config.divert_rules import divert_problems, wildcard_problems
-from broker.config.explain import shown
+from broker.config.explain import format_value
 from broker.config.link_rules import link_problems
 from broker.config.model import Config
 from broker.config.units import DURATION_UNITS, SIZE_UNITS, written
@@ -117,8 +117,8 @@ def _prefixes(config: Config) -> Iterator[Clash]:
         both = set(acceptor.anycast_prefixes) & set(acceptor.multicast_prefixes)
         if both:
             keys = (f"acceptors.{name}.multicast-prefix", f"acceptors.{name}.anycast-prefix")
-            fix = f"{shown(min(both))} is also in {keys[1]}: a prefix stands for one routing type"
-            yield Clash(keys, shown(acceptor.multicast_prefix), fix)
+            fix = f"{format_value(min(both))} is also in {keys[1]}: a prefix stands for one routing type"
+            yield Clash(keys, format_value(acceptor.multicast_prefix), fix)
 
 
 def _others(config: Config) -> Iterator[Clash]:
@@ -129,21 +129,23 @@ def _others(config: Config) -> Iterator[Clash]:
             found = config.acceptors.get(other)
             if not isinstance(found, MessagingAcceptor) or other == name:
                 known = ", ".join(each for each, _ in _messaging(config) if each != name) or "none"
-                yield Clash((key,), shown(other), f"name other messaging acceptors: {known}")
+                yield Clash((key,), format_value(other), f"name other messaging acceptors: {known}")
                 continue
             if _over_websocket(acceptor) or _over_websocket(found):
-                yield Clash((key,), shown(other), "a WebSocket needs its own port")
+                yield Clash((key,), format_value(other), "a WebSocket needs its own port")
             first = spoken.setdefault(found.protocol, other)
             if first != other:
                 fix = f"acceptors.{first} speaks {found.protocol} too: first bytes cannot tell them apart"
-                yield Clash((key,), shown(other), fix)
+                yield Clash((key,), format_value(other), fix)
 
 
 def _origins(config: Config) -> Iterator[Clash]:
     for name, acceptor in _messaging(config):
         if acceptor.websocket_origins and not _over_websocket(acceptor):
             keys = (f"acceptors.{name}.websocket-origins", f"acceptors.{name}.websocket")
-            yield Clash(keys, shown(acceptor.websocket_origins[0]), f"only browsers send origins: set {keys[1]} too")
+            yield Clash(
+                keys, format_value(acceptor.websocket_origins[0]), f"only browsers send origins: set {keys[1]} too"
+            )
 
 
 def _over_websocket(acceptor: MessagingAcceptor) -> bool:
@@ -174,16 +176,16 @@ def _tls(config: Config) -> Iterator[Clash]:
         if tls is None:
             continue
         key = f"acceptors.{name}.tls"
-        asked = tls.need_client_auth or tls.want_client_auth
-        if asked and tls.client_ca is None:
+        requested = tls.need_client_auth or tls.want_client_auth
+        if requested and tls.client_ca is None:
             which = "need-client-auth" if tls.need_client_auth else "want-client-auth"
             yield Clash((f"{key}.{which}", f"{key}.client-ca"), "true", "give client-ca: the clients' authorities")
-        elif tls.client_ca is not None and not asked:
+        elif tls.client_ca is not None and not requested:
             fix = "clients are not asked for a certificate: set need-client-auth or want-client-auth, or remove this"
-            yield Clash((f"{key}.client-ca", f"{key}.want-client-auth"), shown(str(tls.client_ca)), fix)
+            yield Clash((f"{key}.client-ca", f"{key}.want-client-auth"), format_value(str(tls.client_ca)), fix)
         elif tls.crl is not None and tls.client_ca is None:
             fix = "clients are not asked for a certificate: give client-ca, or remove this"
-            yield Clash((f"{key}.crl", f"{key}.client-ca"), shown(str(tls.crl)), fix)
+            yield Clash((f"{key}.crl", f"{key}.client-ca"), format_value(str(tls.crl)), fix)
 
 
 def _security(config: Config) -> Iterator[Clash]:
@@ -207,7 +209,7 @@ def _security(config: Config) -> Iterator[Clash]:
         try:
             Rule(each.subject, each.user)
         except ValueError as error:
-            yield Clash((f"certificate-users[{at}].subject",), shown(each.subject), f"{error}: correct it")
+            yield Clash((f"certificate-users[{at}].subject",), format_value(each.subject), f"{error}: correct it")
 
 
 def _tokens(config: Config) -> Iterator[Clash]:
@@ -227,7 +229,9 @@ def _tokens(config: Config) -> Iterator[Clash]:
     parts = urlsplit(section.keys_url)
     local = parts.hostname in ("127.0.0.1", "::1", "localhost")
     if section.keys_url and not (parts.hostname and (parts.scheme == "https" or (parts.scheme == "http" and local))):
-        yield Clash((f"{key}.keys-url",), shown(section.keys_url), "give an https:// URL: forged keys permit anything")
+        yield Clash(
+            (f"{key}.keys-url",), format_value(section.keys_url), "give an https:// URL: forged keys permit anything"
+        )
 
 
 def _replication(config: Config) -> Iterator[Clash]:
@@ -259,7 +263,7 @@ def _telemetry(config: Config) -> Iterator[Clash]:
         return
     parts = urlsplit(endpoint)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        yield Clash((key,), shown(endpoint), "give a URL such as http://localhost:4318/v1/traces")
+        yield Clash((key,), format_value(endpoint), "give a URL such as http://localhost:4318/v1/traces")
     elif parts.username is not None or parts.password is not None:
         fix = "credentials do not belong in a URL: give them in the environment, OTEL_EXPORTER_OTLP_TRACES_HEADERS"
         yield Clash((key,), "", fix)
@@ -295,7 +299,7 @@ def _everything(config: Config) -> Iterator[Clash]:
     named += [f'security-settings["{usual}"]' for setting in config.security_settings if setting.match == usual]
     for key in named:
         fix = f"wildcard-addresses.any-words is {any_words}: write {any_words} for everything, or {ESCAPE}{usual}"
-        yield Clash((f"{key}.match",), shown(usual), f"{fix} for the address of this name")
+        yield Clash((f"{key}.match",), format_value(usual), f"{fix} for the address of this name")
 
 
 def _matches(config: Config) -> Iterator[Clash]:
@@ -338,7 +342,7 @@ def _one_persistence(config: Config) -> Iterator[Clash]:
         strict = persistence is DeliveryCountPersistence.STRICT
         if alias is not None and persistence is not None and alias is not strict:
             fix = f'{keys[1]} = "{persistence}" says the opposite: keep one of them'
-            yield Clash(tuple(f"{_key(setting)}.{key}" for key in keys), shown(alias), fix)
+            yield Clash(tuple(f"{_key(setting)}.{key}" for key in keys), format_value(alias), fix)
 
 
 def _key(setting: AddressSetting) -> str:

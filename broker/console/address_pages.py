@@ -36,14 +36,14 @@ class AddressPages(Pages):
         """The pages."""
         return [
             ("GET", "/addresses", self.show_all, None),
-            ("POST", "/addresses/make", self.make, _about_new),
-            ("GET", "/address", self.show, _about),
-            ("POST", "/address/pause", self.pause, self._about_queues),
-            ("POST", "/address/resume", self.pause, self._about_queues),
-            ("POST", "/address/delete", self.delete, self._about_queues),
+            ("POST", "/addresses/make", self.make, _authorize_new),
+            ("GET", "/address", self.show, _authorize),
+            ("POST", "/address/pause", self.pause, self._authorize_queues),
+            ("POST", "/address/resume", self.pause, self._authorize_queues),
+            ("POST", "/address/delete", self.delete, self._authorize_queues),
         ]
 
-    async def _about_queues(self, visit: Visit) -> None:
+    async def _authorize_queues(self, visit: Visit) -> None:
         await require_all_queues(visit.access, self._desk.engine, visit.text("name"))
 
     async def show_all(self, visit: Visit) -> Response:
@@ -107,9 +107,9 @@ class AddressPages(Pages):
         return go_to("/addresses")
 
 
-def _about(visit: Visit) -> None:
+def _authorize(visit: Visit) -> None:
     require_address(visit.access, visit.text("name"))
 
 
-def _about_new(visit: Visit) -> None:
+def _authorize_new(visit: Visit) -> None:
     require_address(visit.access, visit.text("name").strip())

@@ -10,7 +10,7 @@ from typing import Final
 
 from starlette.responses import Response
 
-from broker.console.desk import Desk, Pages, Routes, about_whole
+from broker.console.desk import Desk, Pages, Routes, authorize_whole
 from broker.console.visit import Visit
 from broker.engine.model.errors import NotFound
 from broker.engine.model.permissions import Permission
@@ -45,10 +45,10 @@ class BrokerPages(Pages):
     def routes(self) -> Routes:
         """The pages."""
         return [
-            ("GET", "/users", self.users, about_whole),
-            ("GET", "/health", self.health, about_whole),
-            ("GET", "/reports", self.reports, about_whole),
-            ("GET", "/report", self.report, about_whole),
+            ("GET", "/users", self.users, authorize_whole),
+            ("GET", "/health", self.health, authorize_whole),
+            ("GET", "/reports", self.reports, authorize_whole),
+            ("GET", "/report", self.report, authorize_whole),
         ]
 
     async def users(self, visit: Visit) -> Response:

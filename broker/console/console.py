@@ -25,7 +25,7 @@ from broker import clock
 from broker.console.address_pages import AddressPages
 from broker.console.broker_pages import BrokerPages
 from broker.console.dead_letter_pages import DeadLetterPages
-from broker.console.desk import About, Desk, Page, Routes
+from broker.console.desk import Authorize, Desk, Page, Routes
 from broker.console.divert_pages import DivertPages
 from broker.console.link_pages import LinkPages
 from broker.console.login import LoginPages
@@ -104,8 +104,8 @@ class Console:
                 Route("/login", self._logging_in, methods=["POST"]),
                 self._route("/logout", self._login.leave, None, methods=["POST"]),
                 *(
-                    self._route(path, page, about, methods=[method])
-                    for method, path, page, about in self._pages(reports)
+                    self._route(path, page, authorize, methods=[method])
+                    for method, path, page, authorize in self._pages(reports)
                 ),
             ],
             exception_handlers={HTTPException: self._on_http_exception, Exception: self._on_bug},
@@ -137,7 +137,7 @@ class Console:
 
     # -- access ------------------------------------------------------------------------------------------------------
 
-    def _route(self, path: str, page: Page, about: About | None, *, methods: list[str]) -> Route:
+    def _route(self, path: str, page: Page, authorize: Authorize | None, *, methods: list[str]) -> Route:
         """The route to a page for logged-in users who pass its `about` check."""
 
         async def guarded(request: Request) -> Response:
@@ -151,7 +151,7 @@ class Console:
                     visit.form = await _form(request, FORM_BYTES_MAX)
                     if not compare_digest(visit.text("csrf").encode(), session.csrf.encode()):
                         raise Refused("this form belongs to another session: load its page again", 403)
-                checked = None if about is None else about(visit)
+                checked = None if authorize is None else authorize(visit)
                 if checked is not None:
                     await checked
                 if request.method == "POST":

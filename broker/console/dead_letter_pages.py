@@ -23,9 +23,9 @@ class DeadLetterPages(Pages):
 
     def routes(self) -> Routes:
         """The pages."""
-        return [("GET", "/dead-letters", self.show, self._about)]
+        return [("GET", "/dead-letters", self.show, self._authorize)]
 
-    def _about(self, visit: Visit) -> None:
+    def _authorize(self, visit: Visit) -> None:
         if visit.text("queue"):
             require_queue(visit.access, self._desk.engine, visit.text("queue"))
 

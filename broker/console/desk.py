@@ -58,16 +58,16 @@ class Desk:
         self.broker.tick.enter()
         return self.broker.engine
 
-    def page(self, visit: Visit, template: str, about: Context, *, status: int = 200) -> HTMLResponse:
+    def page(self, visit: Visit, template: str, context: Context, *, status: int = 200) -> HTMLResponse:
         """Render a page; notices are kept back if the request takes only a part of it, where they would not be seen."""
         notices = [] if "hx-request" in visit.request.headers else visit.session.take_notices()
-        return self.part(visit, template, {**about, "notices": notices}, status=status)
+        return self.part(visit, template, {**context, "notices": notices}, status=status)
 
-    def part(self, visit: Visit, template: str, about: Context, *, status: int = 200) -> HTMLResponse:
+    def part(self, visit: Visit, template: str, context: Context, *, status: int = 200) -> HTMLResponse:
         """Render a page, or a part that is refreshed."""
         whole = manages_all(visit.access)
         context = {
-            **about,
+            **context,
             "broker": self.broker,
             "visit": visit,
             "csrf": visit.session.csrf,
@@ -93,13 +93,13 @@ Context = Mapping[str, object]
 Page = Callable[[Visit], Awaitable[Response]]
 
 #: Checks the permission to see a page: raises Denied, or NotFound for what is hidden from the visitor.
-About = Callable[[Visit], Awaitable[None] | None]
+Authorize = Callable[[Visit], Awaitable[None] | None]
 
 #: Method, path, page, and the check of its permission; None: any logged-in user.
-Routes = list[tuple[str, str, Page, About | None]]
+Routes = list[tuple[str, str, Page, Authorize | None]]
 
 
-def about_whole(visit: Visit) -> None:
+def authorize_whole(visit: Visit) -> None:
     """Require `manage` on the broker as a whole."""
     require_whole(visit.access)
 

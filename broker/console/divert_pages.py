@@ -19,11 +19,11 @@ class DivertPages(Pages):
         """The pages."""
         return [
             ("GET", "/diverts", self.show_all, None),
-            ("POST", "/diverts/make", self.make, _about_new),
-            ("POST", "/diverts/delete", self.delete, self._about),
+            ("POST", "/diverts/make", self.make, _authorize_new),
+            ("POST", "/diverts/delete", self.delete, self._authorize),
         ]
 
-    def _about(self, visit: Visit) -> None:
+    def _authorize(self, visit: Visit) -> None:
         require_divert(visit.access, self._desk.engine, visit.text("name"))
 
     async def show_all(self, visit: Visit) -> Response:
@@ -64,6 +64,6 @@ def _forwarding(visit: Visit) -> tuple[str, ...]:
     return tuple(part.strip() for part in visit.text("forwarding").split(",") if part.strip())
 
 
-def _about_new(visit: Visit) -> None:
+def _authorize_new(visit: Visit) -> None:
     for address in (visit.text("address").strip(), *_forwarding(visit)):
         require_address(visit.access, address)

@@ -7,7 +7,7 @@ from typing import Final
 
 from starlette.responses import Response
 
-from broker.console.desk import Pages, Routes, about_whole
+from broker.console.desk import Pages, Routes, authorize_whole
 from broker.console.listing import table
 from broker.console.visit import Refused, Visit, go_to
 from broker.management.durable import durable
@@ -39,10 +39,10 @@ class LinkPages(Pages):
     def routes(self) -> Routes:
         """The pages."""
         return [
-            ("GET", "/links", self.show_all, about_whole),
-            ("GET", "/link", self.show, about_whole),
-            *(("POST", path, self.steer, about_whole) for path in _VERBS),
-            ("POST", "/link/resolve", self.resolve, about_whole),
+            ("GET", "/links", self.show_all, authorize_whole),
+            ("GET", "/link", self.show, authorize_whole),
+            *(("POST", path, self.steer, authorize_whole) for path in _VERBS),
+            ("POST", "/link/resolve", self.resolve, authorize_whole),
         ]
 
     async def show_all(self, visit: Visit) -> Response:

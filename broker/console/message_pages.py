@@ -28,15 +28,15 @@ class MessagePages(Pages):
     def routes(self) -> Routes:
         """The pages."""
         return [
-            ("GET", "/message", self.show, self._about),
-            ("GET", "/message/body", self.download, self._about),
-            ("POST", "/messages", self.act, self._about_act),
+            ("GET", "/message", self.show, self._authorize),
+            ("GET", "/message/body", self.download, self._authorize),
+            ("POST", "/messages", self.act, self._authorize_action),
         ]
 
-    def _about(self, visit: Visit) -> None:
+    def _authorize(self, visit: Visit) -> None:
         require_queue(visit.access, self._desk.engine, visit.text("queue"))
 
-    def _about_act(self, visit: Visit) -> None:
+    def _authorize_action(self, visit: Visit) -> None:
         target = visit.text("to").strip() if visit.text("do") == "move" else ""
         edits = bool(_edit(visit)) and visit.text("do") != "remove"
         require_new_task(visit.access, self._desk.engine, visit.text("queue"), target, edits=edits)

@@ -7,8 +7,8 @@ from typing import Final
 
 from starlette.responses import JSONResponse, Response
 
-from broker.console.desk import Desk, Pages, Routes, about_whole, manages_all
-from broker.console.render import shown
+from broker.console.desk import Desk, Pages, Routes, authorize_whole, manages_all
+from broker.console.render import format_value
 from broker.console.visit import Visit, go_to
 from broker.engine import Figures
 from broker.management.models.broker import Status
@@ -37,7 +37,7 @@ class OverviewPages(Pages):
         """The pages."""
         return [
             ("GET", "/", self.show, None),
-            ("GET", "/live", self.live, about_whole),
+            ("GET", "/live", self.live, authorize_whole),
             ("GET", "/state", self.state, None),
         ]
 
@@ -46,12 +46,12 @@ class OverviewPages(Pages):
         if not manages_all(visit.access):
             return go_to("/queues")
         live = await self._sampled()
-        links = [each for each in self._desk.broker.links.by_name.values() if each.shown is not State.RUNNING]
+        links = [each for each in self._desk.broker.links.by_name.values() if each.status is not State.RUNNING]
         return self._desk.page(visit, "overview.html", {"status": self._status, "live": live, "links": links})
 
     async def state(self, visit: Visit) -> Response:
         """Why the broker is not ready, which every page shows; a page that gets no answer shows that instead."""
-        return JSONResponse({"unready": shown("".join(self._desk.broker.unready()[:1]))})
+        return JSONResponse({"unready": format_value("".join(self._desk.broker.unready()[:1]))})
 
     async def live(self, visit: Visit) -> Response:
         """The present figures for the charts; totals count from the start."""

@@ -7,7 +7,7 @@ from typing import Final
 
 from starlette.responses import Response
 
-from broker.console.desk import Pages, Routes, about_whole
+from broker.console.desk import Pages, Routes, authorize_whole
 from broker.console.listing import table
 from broker.console.visit import Visit, go_to
 from broker.engine import Consumer
@@ -28,10 +28,10 @@ class PeerPages(Pages):
     def routes(self) -> Routes:
         """The pages."""
         return [
-            ("GET", "/connections", self.connections, about_whole),
-            ("POST", "/connections/close", self.dismiss, about_whole),
+            ("GET", "/connections", self.connections, authorize_whole),
+            ("POST", "/connections/close", self.dismiss, authorize_whole),
             ("GET", "/consumers", self.consumers, None),
-            ("POST", "/consumers/close", self.close_consumer, self._about_consumer),
+            ("POST", "/consumers/close", self.close_consumer, self._authorize_consumer),
         ]
 
     async def connections(self, visit: Visit) -> Response:
@@ -89,7 +89,7 @@ class PeerPages(Pages):
         visit.done(f"Consumer {consumer.id} of {consumer.queue.name} was closed.")
         return go_to("/consumers")
 
-    async def _about_consumer(self, visit: Visit) -> None:
+    async def _authorize_consumer(self, visit: Visit) -> None:
         await self._consumer(visit)
 
     async def _consumer(self, visit: Visit) -> Consumer:

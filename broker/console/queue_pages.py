@@ -36,20 +36,20 @@ class QueuePages(Pages):
 
     def routes(self) -> Routes:
         """The pages."""
-        about = self.about
+        authorize = self.authorize
         return [
             ("GET", "/queues", self.show_all, None),
-            ("POST", "/queues/make", self.make, _about_new),
-            ("GET", "/queue", self.show, about),
-            ("GET", "/queue/counts", self.counts, about),
-            ("POST", "/queue/pause", self.pause, about),
-            ("POST", "/queue/resume", self.pause, about),
-            ("POST", "/queue/enable", self.enable, about),
-            ("POST", "/queue/disable", self.enable, about),
-            ("POST", "/queue/delete", self.delete, about),
+            ("POST", "/queues/make", self.make, _authorize_new),
+            ("GET", "/queue", self.show, authorize),
+            ("GET", "/queue/counts", self.counts, authorize),
+            ("POST", "/queue/pause", self.pause, authorize),
+            ("POST", "/queue/resume", self.pause, authorize),
+            ("POST", "/queue/enable", self.enable, authorize),
+            ("POST", "/queue/disable", self.enable, authorize),
+            ("POST", "/queue/delete", self.delete, authorize),
         ]
 
-    def about(self, visit: Visit) -> None:
+    def authorize(self, visit: Visit) -> None:
         """Check the queue; to a visitor who may not manage it, it does not exist."""
         require_queue(visit.access, self._desk.engine, visit.text("name"))
 
@@ -153,6 +153,6 @@ class QueuePages(Pages):
         return go_to("/queues")
 
 
-def _about_new(visit: Visit) -> None:
+def _authorize_new(visit: Visit) -> None:
     name = visit.text("name").strip()
     require_new_queue(visit.access, visit.text("address").strip() or name, name)

@@ -71,7 +71,7 @@ def environment() -> Environment:
         "size": size,
         "time": time,
         "duration": duration,
-        "shown": shown,
+        "shown": format_value,
         "lines": lines,
         "prose": prose,
     }
@@ -89,7 +89,7 @@ def warm(templates: Environment) -> None:
         templates.get_template(name)
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """A text with its invisible characters escaped."""
     text = str(value)
     return text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)

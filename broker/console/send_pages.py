@@ -19,9 +19,9 @@ class SendPages(Pages):
 
     def routes(self) -> Routes:
         """The pages."""
-        return [("GET", "/send", self.compose, None), ("POST", "/send", self.send, self._about)]
+        return [("GET", "/send", self.compose, None), ("POST", "/send", self.send, self._authorize)]
 
-    def _about(self, visit: Visit) -> None:
+    def _authorize(self, visit: Visit) -> None:
         require_destination(visit.access, self._desk.engine, visit.text("to").strip())
 
     async def compose(self, visit: Visit) -> Response:

@@ -49,11 +49,11 @@ class TaskPages(Pages):
         """The pages."""
         return [
             ("GET", "/tasks", self.show_all, None),
-            ("GET", "/task", self.show, self._about),
-            *(("POST", path, self.steer, self._about) for path in _VERBS),
+            ("GET", "/task", self.show, self._authorize),
+            *(("POST", path, self.steer, self._authorize) for path in _VERBS),
         ]
 
-    def _about(self, visit: Visit) -> None:
+    def _authorize(self, visit: Visit) -> None:
         """Require `manage` on the task's queue."""
         require_task(visit.access, self._desk.engine.tasks.task(visit.id))
 
@@ -79,7 +79,7 @@ class TaskPages(Pages):
         task = self._desk.engine.tasks.task(visit.id)
         verb, code = _VERBS[visit.request.url.path]
         self._desk.enter().tasks.steer(task, verb)
-        visit.log_action(code, **task.about)
+        visit.log_action(code, **task.log_fields)
         await durable(self._desk.engine)
         return go_to("/task", id=task.id)
 

@@ -18,9 +18,9 @@ class TrailPages(Pages):
 
     def routes(self) -> Routes:
         """The pages."""
-        return [("GET", "/trail", self.show, self._about)]
+        return [("GET", "/trail", self.show, self._authorize)]
 
-    def _about(self, visit: Visit) -> None:
+    def _authorize(self, visit: Visit) -> None:
         """Require `manage` on the broker as a whole or on the message's queue; `show` then checks its other queues."""
         if manages_all(visit.access):
             return

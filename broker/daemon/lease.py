@@ -63,11 +63,11 @@ class LeaseKeeper:
 
     def _run(self) -> None:
         while not self._ending.wait(self._renewal):
-            asked = self._monotonic()
+            requested = self._monotonic()
             try:
                 if not self._leases.renew_lease(self._name, self.epoch, self._lease, self._replicated()):
                     self._lost = True
                     return
-                self._until = asked + self._lease / 1000
+                self._until = requested + self._lease / 1000
             except (Doubtful, Unavailable, LogFailed):
                 continue  # until the lease expires

@@ -340,7 +340,7 @@ class Daemon:
         """Confirm everything in flight if possible, then shut down all sessions and give clients time to disconnect."""
         ending, lost = self._ending, self._ending.lost
         self._managed.reasons.append("the broker is stopping")
-        self._signals.reload_later(asked=self._reloading is not None and self._reloading.stop())
+        self._signals.reload_later(requested=self._reloading is not None and self._reloading.stop())
         self._notify_stopping()
         seconds = DISCONNECT_SECONDS_MAX
         if not lost:

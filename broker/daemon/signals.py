@@ -20,7 +20,7 @@ class Signals:
         self.told_to_stop = False
         self._stop: Callable[[], None] = end_at_once
         self._reload: Callable[[], None] | None = None
-        self._reload_asked = False
+        self._reload_requested = False
         self._loop = asyncio.get_running_loop()
         self._loop.add_signal_handler(signal.SIGHUP, self._on_reload)
         for number in _STOPS:
@@ -35,18 +35,18 @@ class Signals:
     def reload_with(self, reload: Callable[[], None]) -> None:
         """Call `reload` to reload, at once if a reload was requested before."""
         self._reload = reload
-        if self._reload_asked:
+        if self._reload_requested:
             self._on_reload()
 
-    def reload_later(self, *, asked: bool) -> None:
+    def reload_later(self, *, requested: bool) -> None:
         """Let requests wait; `asked`: the last one was not fulfilled."""
-        self._reload, self._reload_asked = None, asked
+        self._reload, self._reload_requested = None, requested
 
     def _on_stop(self) -> None:
         self.told_to_stop = True
         self._stop()
 
     def _on_reload(self) -> None:
-        self._reload_asked = self._reload is None
+        self._reload_requested = self._reload is None
         if self._reload is not None:
             self._reload()

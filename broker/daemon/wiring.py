@@ -318,7 +318,7 @@ def _declare_queue(
         queue.routing_type,
         durable=queue.durable,
         selector=queue.filter,
-        asked=queue.asked(),
+        requested=queue.requested(),
     )
 
 
@@ -343,7 +343,7 @@ class _OfLink(NamedTuple):
             address = engine.configuration.declare(self.address, {self.routing_type})
             selector = "" if self.remote else PUBLISHED_HERE
             queue = engine.configuration.declare_queue(
-                address, self.queue, self.routing_type, durable=True, selector=selector, asked=PASSED_ON
+                address, self.queue, self.routing_type, durable=True, selector=selector, requested=PASSED_ON
             )
         if self.remote:
             engine.configuration.declare(self.remote, {RoutingType.ANYCAST})

@@ -65,7 +65,7 @@ def translate(data: bytes, *, queue_manager: str = "", links: Mapping[str, LinkT
     else:
         origin = "Mosquitto"
         mosquitto.translate(data, draft)
-    draft.settle(drop_idle)
+    draft.refine(drop_idle)
     return Imported(_HEAD.format(origin=origin, summary=report.summary()) + draft.text(), report)
 
 

@@ -19,7 +19,7 @@ from broker.config.explain import problem, refused
 from broker.config.model import SHIPPED, Config, with_shipped_entries
 from broker.config.relations import clashes
 from broker.config.schema import dotted
-from broker.importing.kinds import LISTS, Key, kind_of, known, shown, value_of, written
+from broker.importing.kinds import LISTS, Key, format_value, kind_of, known, value_of, written
 from broker.importing.report import Outcome, Place, Report
 from broker.importing.toml import toml_text
 
@@ -94,7 +94,7 @@ class Draft:
             if taken.value == value:
                 self.report.add(place, Outcome.TAKEN, name(key), first)
             else:
-                self.report.left(place, f"{first}, as {shown(taken.value)}, which stays")
+                self.report.left(place, f"{first}, as {format_value(taken.value)}, which stays")
             return
         self._claims[key] = _Claim(place, value, change, quiet, vital)
         for end in range(1, len(key) + 1):
@@ -107,7 +107,7 @@ class Draft:
             if not claim.quiet:
                 self.report.left(claim.place, why)
 
-    def settle(self, prune: Callable[[Draft], None]) -> None:
+    def refine(self, prune: Callable[[Draft], None]) -> None:
         """Remove what the models refuse, then what is useless without it, and report all claims."""
         while True:
             raw = self.raw()

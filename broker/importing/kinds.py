@@ -80,7 +80,7 @@ def written(key: Key, value: object) -> object:
     return value
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """A value in TOML notation."""
     return json.dumps(value, ensure_ascii=False)
 

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from broker.importing.draft import Draft
 from broker.importing.files import InvalidFile, text_of
 from broker.importing.mosquitto_tables import ALIASES, BRIDGE, GENERAL, LISTENER, LISTS, OPTIONS, OWN
-from broker.importing.report import Place, shown
+from broker.importing.report import Place, format_value
 from broker.importing.rules import Always, Rule, apply
 
 CONF_BYTES_MAX: Final = 1 << 20
@@ -45,7 +45,7 @@ class Line(NamedTuple):
     def place(self, section: str = "") -> Place:
         """Its place, for the report."""
         what = f"{section}: {self.name}" if section else self.name
-        return Place(self.number, what, shown(what, self.value))
+        return Place(self.number, what, format_value(what, self.value))
 
 
 @dataclass(slots=True, eq=False)
@@ -111,8 +111,8 @@ def read_conf(data: bytes) -> Conf:
             conf.unknown.append(line)
     if lines and len(conf.unknown) == len(lines):
         raise InvalidFile(
-            f"line {lines[0].number}: {shown('', lines[0].name)} is not a setting of Mosquitto, nor is any other line:"
-            " name a broker.xml, an activemq.xml, a mosquitto.conf, or a rules table of runmqdlq"
+            f"line {lines[0].number}: {format_value('', lines[0].name)} is not a setting of Mosquitto, nor is any other"
+            " line: name a broker.xml, an activemq.xml, a mosquitto.conf, or a rules table of runmqdlq"
         )
     return conf
 

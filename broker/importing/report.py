@@ -39,10 +39,10 @@ class Place:
 def place(element: Element, what: str, value: str | None = None) -> Place:
     """The place of an element, with its text or the given value."""
     text = element.text if value is None else value
-    return Place(element.line, what, shown(what, text), tuple(element.properties))
+    return Place(element.line, what, format_value(what, text), tuple(element.properties))
 
 
-def shown(what: str, text: str) -> str:
+def format_value(what: str, text: str) -> str:
     """A value for the report: on one line, cut, and hidden if it is a secret."""
     if text and _SECRET.search(what.rpartition(":")[2]):
         return "(not shown)"

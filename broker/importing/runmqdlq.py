@@ -20,7 +20,7 @@ from broker.config.dead_letter_rules import RuleSection
 from broker.config.model import Config
 from broker.engine import AT_MOST_MAX
 from broker.importing.files import InvalidFile
-from broker.importing.report import Outcome, Place, Report, shown
+from broker.importing.report import Outcome, Place, Report, format_value
 from broker.importing.runmqdlq_match import Fields, LeftOutError, LinkTo, Site, Tell, put_conditions
 from broker.importing.runmqdlq_table import Entry, Given, read_table
 from broker.importing.toml import toml_text
@@ -56,7 +56,7 @@ def translate(data: bytes, report: Report, queue_manager: str, links: Mapping[st
         wanted = {key: value for key, value in everywhere.items() if key != "every" or rule["action"] == "retry"}
         rules[name] = {"name": name, **wanted, **rule}
         places[name] = _whole(entry)
-    _settle(rules, places, report)
+    _drop_refused(rules, places, report)
     tables: dict[str, object] = {"links": found} if (found := _links(rules, site, report)) else {}
     return toml_text(tables | ({SECTION: list(rules.values())} if rules else {}))
 
@@ -79,7 +79,7 @@ def _links(rules: Mapping[str, Fields], site: Site, report: Report) -> dict[str,
 
 
 def _place(given: Given) -> Place:
-    return Place(given.line, given.keyword, shown(given.keyword, given.value))
+    return Place(given.line, given.keyword, format_value(given.keyword, given.value))
 
 
 def _whole(entry: Entry) -> Place:
@@ -245,7 +245,7 @@ def _details(entry: Entry, fields: Fields, tell: Tell) -> None:
 # -- what the models say -----------------------------------------------------------------------------------------------
 
 
-def _settle(rules: dict[str, Fields], places: dict[str, Place], report: Report) -> None:
+def _drop_refused(rules: dict[str, Fields], places: dict[str, Place], report: Report) -> None:
     """Remove the rules that the models refuse."""
     while True:
         wrong: dict[str, str] = {}

@@ -1,15 +1,15 @@
 """How a call of the API is declared: the permission it needs, what it may be sent, and how it may be refused.
 
-    calls.add("DELETE", "/queues/{name}", self.delete, about=self._about, problems=(409,))
+    calls.add("DELETE", "/queues/{name}", self.delete, authorize=self._authorize, problems=(409,))
 
-`about` checks the permission: a coroutine with parameters as the call has them (`name`, `body`, `access`), which raises
-Denied or NotFound for a caller who may not make the call.  It runs in one place for all calls, before anything else is
-done, and no call can be declared without it.  A request passes these steps:
+`authorize` checks the permission: a coroutine with parameters as the call has them (`name`, `body`, `access`), which
+raises Denied or NotFound for a caller who may not make the call.  It runs in one place for all calls, before anything
+else is done, and no call can be declared without it.  A request passes these steps:
 
     1. its length and content type are checked, before a byte of its body is read
     2. its caller logs in, as a user or with the broker's token (`callers`), else 401
     3. parameters and body are checked against their models, else 400
-    4. `about` checks the permission, else 403 or 404
+    4. `authorize` checks the permission, else 403 or 404
     5. it is logged as `management.called` if it changes something, and answered
 """
 
@@ -68,7 +68,7 @@ _READING: Final = ("GET", "HEAD")
 _COMMON: Final = (400, 401, 403, 411, 413, 421, 500)
 
 #: Checks a call's permission: raises Denied or NotFound for a caller who may not make it.
-About = Callable[..., Coroutine[Any, Any, None]]
+Authorize = Callable[..., Coroutine[Any, Any, None]]
 
 #: A call's coroutine.
 Endpoint = Callable[..., Coroutine[Any, Any, Any]]
@@ -87,7 +87,7 @@ async def anybody() -> None:
     """Any logged-in user: a list shows only what its caller manages."""
 
 
-async def whole(access: CallerAccess) -> None:
+async def authorize_whole(access: CallerAccess) -> None:
     """Callers who manage the broker as a whole.  Raises Denied."""
     require_whole(access)
 
@@ -162,7 +162,7 @@ class Calls:
         path: str,
         endpoint: Endpoint,
         *,
-        about: About,
+        authorize: Authorize,
         status: int = 200,
         problems: Sequence[int] = (),
         body_bytes_max: int = BODY_BYTES_MAX,
@@ -175,7 +175,7 @@ class Calls:
         if it has one; `documented`: answers that are no models, by status; `more`: as FastAPI's `add_api_route`.
         """
         key = (method, path, getattr(endpoint, "__func__", endpoint))
-        self._app.state.calls[key] = _Call(self._guard, endpoint, about)
+        self._app.state.calls[key] = _Call(self._guard, endpoint, authorize)
         if key not in _READ:
             _READ[key] = self._read(
                 key,
@@ -197,8 +197,8 @@ class Calls:
         router = APIRouter()
         router.add_api_route(
             PREFIX + key[1],
-            _asked(key, "endpoint", call.endpoint, begins=True),
-            dependencies=[Depends(_asked(key, "about", call.about))],
+            _resolved(key, "endpoint", call.endpoint, begins=True),
+            dependencies=[Depends(_resolved(key, "authorize", call.authorize))],
             **more,
         )
         return router.routes[0]
@@ -217,7 +217,7 @@ class _Call(NamedTuple):
 
     guard: RequestGuard
     endpoint: Endpoint
-    about: About
+    authorize: Authorize
 
 
 def _call(request: Request, key: _Key) -> _Call:
@@ -225,7 +225,7 @@ def _call(request: Request, key: _Key) -> _Call:
     return call
 
 
-def _asked(key: _Key, part: str, function: Endpoint, *, begins: bool = False) -> Endpoint:
+def _resolved(key: _Key, part: str, function: Endpoint, *, begins: bool = False) -> Endpoint:
     """A coroutine with the signature of `function` that awaits its counterpart in the called application.
 
     With `begins`, the call is logged, and its verb begun, once the whole request is known to be valid.
@@ -241,14 +241,14 @@ def _asked(key: _Key, part: str, function: Endpoint, *, begins: bool = False) ->
 
         return begun if begins else endpoint
 
-    async def asked(*, _found: Endpoint, **arguments: Any) -> Any:
+    async def resolved(*, _found: Endpoint, **arguments: Any) -> Any:
         return await _found(**arguments)
 
     declared = signature(function, eval_str=True)
     more = Parameter("_found", Parameter.KEYWORD_ONLY, annotation=Annotated[Any, Depends(found)])
-    vars(asked)["__signature__"] = declared.replace(parameters=[*declared.parameters.values(), more])
-    asked.__doc__ = function.__doc__
-    return asked
+    vars(resolved)["__signature__"] = declared.replace(parameters=[*declared.parameters.values(), more])
+    resolved.__doc__ = function.__doc__
+    return resolved
 
 
 _DOCUMENTED: Final[dict[str, Any]] = {

@@ -97,13 +97,13 @@ def texts(look: Look, queue: Queue) -> Iterator[str | None]:
             yield None
             continue
         message, state = found
-        yield shown(queue, message, state)
+        yield json_line(queue, message, state)
         nbytes += message.size
         if nbytes >= PAGE_BYTES_MAX:
             return
 
 
-def shown(queue: Queue, message: Message, state: str) -> str:
+def json_line(queue: Queue, message: Message, state: str) -> str:
     """A message in JSON, as in an answer."""
     return json.dumps({"state": state, "line": line_of(queue, message)})
 

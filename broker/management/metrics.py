@@ -176,7 +176,7 @@ class BrokerCollector:
         for name, link in self._broker.links.by_name.items():
             up.add_metric([name], link.connected)
             for state in State:
-                states.add_metric([name, state.value], state is link.shown)
+                states.add_metric([name, state.value], state is link.status)
             if link.error_at:
                 errors.add_metric([name], link.error_at / 1000)
         return iter((up, states, errors))

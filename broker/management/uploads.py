@@ -94,14 +94,14 @@ class BodyUploads:
             raise
         finally:
             coming.writing = False
-        self._watch(id, coming)
+        self._restart_timer(id, coming)
         return coming.nbytes
 
     def _begin(self, id: str, *, durable: bool) -> _Coming:
         if len(self._coming) >= UPLOADS_MAX:
             raise AlreadyInUse(f"{UPLOADS_MAX} bodies are being uploaded: wait until one is done")
         coming = self._coming[id] = _Coming(self._broker, durable=durable)
-        self._watch(id, coming)
+        self._restart_timer(id, coming)
         return coming
 
     def body(self, id: str) -> LargeBody:
@@ -110,7 +110,7 @@ class BodyUploads:
         body = coming.body
         if body is None:
             raise NotFound(f"upload {id} is not complete")
-        self._watch(id, coming)
+        self._restart_timer(id, coming)
         return body
 
     def end(self, id: str) -> int:
@@ -128,7 +128,7 @@ class BodyUploads:
             raise NotFound(f"upload {id} does not exist: it has ended, or no piece arrived for {seconds}")
         return coming
 
-    def _watch(self, id: str, coming: _Coming) -> None:
+    def _restart_timer(self, id: str, coming: _Coming) -> None:
         coming.rest()
         coming.timer = asyncio.get_running_loop().call_later(self._idle_seconds_max, self._idle, id)
 

@@ -240,7 +240,7 @@ class Connection(asyncio.Protocol):
             self._in_turn(partial(self._receive, data), len(data))
             self._await_turn()
 
-    def watch(self) -> None:
+    def await_login_turn(self) -> None:
         """Until its peer has logged in, let it be read when it has its turn among all such (`read_turns`)."""
         if self.session is not None and not (self.session.established or self.peer.secure):
             self._number = self.fileno
@@ -254,7 +254,7 @@ class Connection(asyncio.Protocol):
         if session.established or self._closing_since:
             self._end_turns()
         elif not self._waiting and not self._turn_awaited:
-            self._turn_awaited = logins.reads.watch(number, self)
+            self._turn_awaited = logins.reads.wait(number, self)
             self._apply_reading()
 
     def read_next(self) -> None:

@@ -118,7 +118,7 @@ class Listener(Origin):
     async def _connect(self, connection: Connection, client: socket.socket) -> None:
         try:
             await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, client)
-            connection.watch()
+            connection.await_login_turn()
         except OSError as error:  # as without memory; usually the peer has already disconnected
             client.close()
             self.release(connection)

@@ -32,7 +32,7 @@ class ReadTurns:
         self._waiting: dict[int, Unread] = {}
         self._closed = not hasattr(select, "epoll")
 
-    def watch(self, number: int, connection: Unread) -> bool:
+    def wait(self, number: int, connection: Unread) -> bool:
         """Call `read_next` once the socket is readable and has its turn; False: it is to be read at once."""
         if self._closed:
             return False
@@ -52,7 +52,7 @@ class ReadTurns:
         return True
 
     def forget(self, number: int) -> None:
-        """Watch a socket no longer, before it is closed."""
+        """Wait for a socket no longer: it is about to be closed."""
         if self._waiting.pop(number, None) is not None and self._poll is not None:
             with suppress(OSError):
                 self._poll.unregister(number)

@@ -25,6 +25,6 @@ def compact(broker: Stopped, progress: Progress) -> Compacted:
         if segment in journal.space.segments:  # else it was deleted together with an earlier one
             broker.parts.tick.enter()
             copied += engine.cleaner.whole(segment)
-            broker.settle()
+            broker.run_ticks()
         progress(done, len(old))
     return Compacted(len(old) + 1, len(journal.space.segments), copied)

@@ -32,7 +32,7 @@ from store.bodies import Upload
 from store.body import LargeBody
 
 #: Messages between waits for the disk.
-SETTLE_EVERY: Final = 1_000
+TICK_EVERY: Final = 1_000
 
 
 class BadLine(Exception):
@@ -135,7 +135,7 @@ class _Importer:
             raise ValueError(f"{len(data)} bytes of a body of which {wanted} are missing")
         self.engine.uploads.write(upload, data, last=len(data) == wanted)
         if upload.pending > PENDING_BYTES_MAX or len(data) == wanted:
-            self._settle()
+            self._run_ticks()
         if upload.refusal or len(data) == wanted:
             self._waiting = self._upload = None
             self._message(waiting, self.engine.uploads.finished(upload))
@@ -151,8 +151,8 @@ class _Importer:
             self.engine.uploads.abort(self._upload)
             self._upload = None
 
-    def _settle(self) -> None:
-        self.broker.settle()
+    def _run_ticks(self) -> None:
+        self.broker.run_ticks()
         self.broker.parts.tick.enter()
 
     def _message(self, line: MessageLine, body: LargeBody | None = None) -> None:
@@ -162,8 +162,8 @@ class _Importer:
         message.regroup()
         self.engine.imports.message(message, {queue: place.delivery_count for queue, place in places.items()})
         self.made.messages += 1
-        if self.made.messages % SETTLE_EVERY == 0:
-            self._settle()
+        if self.made.messages % TICK_EVERY == 0:
+            self._run_ticks()
 
     def _named(self, name: str) -> Queue:
         queue = self.engine.queues.get(name)
@@ -220,5 +220,5 @@ def import_lines(broker: Stopped, lines: Iterable[bytes], *, first: int = 1) -> 
         raise BadLine(number, str(wrong)) from wrong
     finally:
         importer.abandon()
-        broker.settle()
+        broker.run_ticks()
     return importer.made

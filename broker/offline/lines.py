@@ -337,7 +337,7 @@ def read_line(line: dict[str, Any]) -> AnyLine:
     kind = line.get("kind")
     model = KINDS.get(kind) if isinstance(kind, str) else None
     if model is None:
-        raise ValueError(f"kind {_shown(kind)} is unknown: newer software wrote it, or it is not an export")
+        raise ValueError(f"kind {_format_value(kind)} is unknown: newer software wrote it, or it is not an export")
     return read_as(model, line)
 
 
@@ -381,13 +381,13 @@ def _wrong(error: ErrorDetails) -> str:
     else:
         bounds = [f"{word} {context[bound]}" for bound, word in _BOUNDS.items() if bound in context]
         what = f"is {' and '.join(bounds)}" if bounds else "is invalid"
-    return f"{where} {what}, not {_shown(error['input'])}"
+    return f"{where} {what}, not {_format_value(error['input'])}"
 
 
 _BOUNDS: Final = {"ge": "at least", "le": "at most", "lt": "less than", "max_length": "of a length of at most"}
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     try:
         text = json.dumps(value)
     except (TypeError, ValueError, RecursionError):

@@ -29,7 +29,7 @@ class Stopped:
         self.parts: Broker = assemble(config, outside, self._make_writer, self._wake)
         self.parts.log.open()
         recover(self.parts, config, serves=False)
-        self.settle()
+        self.run_ticks()
 
     def _make_writer(self, log: Log) -> InlineWriter:
         self._writer = InlineWriter(log, self._announce, self._failed)
@@ -44,7 +44,7 @@ class Stopped:
     def _wake(self) -> None:
         self._woken = True
 
-    def settle(self) -> None:
+    def run_ticks(self) -> None:
         """End the tick; return when everything done so far is on disk.  Raises LogError."""
         for _ in range(TICKS_MAX):
             self._woken = False
@@ -67,7 +67,7 @@ def stopped(config: Config, report: Report) -> Iterator[Stopped]:
     try:
         broker = Stopped(config, report)
         yield broker
-        broker.settle()
+        broker.run_ticks()
         broker.parts.journal.close()
     except DirectoryLocked as locked:
         raise Unusable(f"{locked}: stop the broker first") from locked

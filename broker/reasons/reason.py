@@ -127,7 +127,7 @@ class Reason:
     title: str = ""
 
     @property
-    def number_shown(self) -> str:
+    def number_text(self) -> str:
         """The number in the usual notation; empty for none."""
         if self.number is None:
             return ""

@@ -30,14 +30,14 @@ class Span:
     def doubt(self, now: datetime) -> str:
         """What is wrong with it now or soon; empty if nothing is."""
         if now < self.begin:
-            return f"{self.what} is not valid before {_shown(self.begin)}: check the clock, or the file"
+            return f"{self.what} is not valid before {_format_time(self.begin)}: check the clock, or the file"
         if self.end is None:
             return ""
         if now >= self.end:
-            return f"{self.what} expired on {_shown(self.end)}: renew it"
+            return f"{self.what} expired on {_format_time(self.end)}: renew it"
         left = self.end - now
         if left.days < SOON_DAYS:
-            return f"{self.what} expires on {_shown(self.end)}, in {counted(left.days, 'day')}: renew it"
+            return f"{self.what} expires on {_format_time(self.end)}, in {counted(left.days, 'day')}: renew it"
         return ""
 
 
@@ -76,5 +76,5 @@ def revocation_lists(path: Path) -> list[Span]:
     ]
 
 
-def _shown(time: datetime) -> str:
+def _format_time(time: datetime) -> str:
     return time.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -111,7 +111,7 @@ class Confirmations(Generic[Item]):
                     ticks.confirm_later(self._waiter, number)
                 return
 
-    def keep(self, wanted: Callable[[Item], bool]) -> None:
+    def retain(self, wanted: Callable[[Item], bool]) -> None:
         """Drop the items that are no longer wanted."""
         self.pending = list(filter(wanted, self.pending))
         self._waiting = [(ticket, list(filter(wanted, items))) for ticket, items in self._waiting]

@@ -105,8 +105,8 @@ CONVERTED_BYTES_MAX: Final = 10 << 20
 
 #: The least bytes in memory of a message whose conversion is kept for its other receivers, and the most of all whose
 #: conversions are kept, for each protocol: they stay until others take their place.
-KEPT_FROM_BYTES: Final = 4 << 10
-KEPT_BYTES_MAX: Final = 2 << 20
+CACHED_FROM_BYTES: Final = 4 << 10
+CACHED_BYTES_MAX: Final = 2 << 20
 
 
 class ConversionError(Exception):
@@ -211,8 +211,8 @@ def to_amqp(message: Message, prefixes: ReplyPrefixes, mark: str = "") -> bytes:
 T = TypeVar("T")
 
 
-class _Kept(Generic[T]):
-    """The last conversions of large messages, so that many subscriptions of one topic cost one of each; or why not.
+class _ConversionCache(Generic[T]):
+    """The last conversions of large messages, or their errors: many subscriptions of one topic cost one of each.
 
     They are found by header, head and body, which all copies of a message share, and held with them, so that the ids
     stay theirs.  For small messages it is not worth it; a body in a file may be many times larger than in memory.
@@ -227,16 +227,16 @@ class _Kept(Generic[T]):
     def get(self, message: Message, prefixes: object, convert: Callable[[], T]) -> T:
         """Return a message's conversion with these prefixes.  Raises ConversionError."""
         header, head, body, size = message.header, message.head, message.body, message.size
-        if not KEPT_FROM_BYTES <= size <= KEPT_BYTES_MAX or not isinstance(body, bytes):
+        if not CACHED_FROM_BYTES <= size <= CACHED_BYTES_MAX or not isinstance(body, bytes):
             return convert()
         key = (id(header), id(head), id(body), prefixes)
         known = self._found.get(key)
-        made = self._keep(key, message, convert) if known is None else known[1]
+        made = self._convert(key, message, convert) if known is None else known[1]
         if isinstance(made, ConversionError):
             raise made.with_traceback(None)
         return made
 
-    def _keep(
+    def _convert(
         self, key: tuple[int, int, int, object], message: Message, convert: Callable[[], T]
     ) -> T | ConversionError:
         made: T | ConversionError
@@ -247,7 +247,7 @@ class _Kept(Generic[T]):
                 raise
             made, error.__cause__, error.__context__ = error, None, None  # they hold what was being decoded
         size = message.size
-        if self._bytes + size > KEPT_BYTES_MAX:
+        if self._bytes + size > CACHED_BYTES_MAX:
             self._found.clear()
             self._bytes = 0
         self._found[key] = (message.header, message.head, message.body), made
@@ -257,16 +257,16 @@ class _Kept(Generic[T]):
 
 def to_stomp(message: Message, prefixes: ReplyPrefixes) -> tuple[bytes, bytes]:
     """Return head and body in STOMP's encoding.  Raises ConversionError."""
-    return _KEPT_STOMP.get(message, prefixes, lambda: _to_stomp(message, prefixes))
+    return _STOMP_CACHE.get(message, prefixes, lambda: _to_stomp(message, prefixes))
 
 
 def to_mqtt(message: Message) -> tuple[MqttProperties, bytes]:
     """Return properties of MQTT 5 and payload.  Raises ConversionError."""
-    return _KEPT_MQTT.get(message, None, lambda: _to_mqtt(message))
+    return _MQTT_CACHE.get(message, None, lambda: _to_mqtt(message))
 
 
-_KEPT_STOMP: Final = _Kept[tuple[bytes, bytes]]()
-_KEPT_MQTT: Final = _Kept[tuple[MqttProperties, bytes]]()
+_STOMP_CACHE: Final = _ConversionCache[tuple[bytes, bytes]]()
+_MQTT_CACHE: Final = _ConversionCache[tuple[MqttProperties, bytes]]()
 
 
 def _to_stomp(message: Message, prefixes: ReplyPrefixes) -> tuple[bytes, bytes]:

@@ -24,7 +24,7 @@ from typing import Annotated, Any, ClassVar, Final, TypeVar, cast, get_args, get
 
 from protocols.amqp.decode import DEFAULT_LIMITS, Decoder
 from protocols.amqp.encode import ENCODERS, NULL, add_type, encode, encode_list
-from protocols.amqp.errors import DecodeError, descriptor_shown, shown
+from protocols.amqp.errors import DecodeError, format_descriptor, format_value
 from protocols.amqp.limits import Limits
 from protocols.amqp.types import NAMES, Array, Described, Symbol, Timestamp, UByte, UInt, ULong, UShort
 
@@ -121,7 +121,7 @@ def decode_composite(
     value = decoder.value()
     found = composite_of(value, at)
     if found is None:
-        what = descriptor_shown(value.descriptor) if isinstance(value, Described) else "without a descriptor"
+        what = format_descriptor(value.descriptor) if isinstance(value, Described) else "without a descriptor"
         raise DecodeError(at, f"a value that is not known here: {what}")
     return found, decoder.at
 
@@ -219,7 +219,7 @@ def choice(base: FieldType, values: frozenset[object]) -> FieldType:
 
     def read(value: object) -> object:
         if base.read(value) not in values:
-            found = shown(value) if isinstance(value, int) else "another"
+            found = format_value(value) if isinstance(value, int) else "another"
             raise ValueError(f"is one of {', '.join(sorted(map(str, values)))}, not {found}")
         return value
 

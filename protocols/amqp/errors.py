@@ -108,14 +108,14 @@ def link_error(condition: str, description: str, info: dict[str, object] | None 
     return AmqpError(condition, description, Scope.LINK, info)
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """A peer's value as quoted in an error: short and printable."""
     text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
     plain = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[:_SHOWN_MAX])
     return f"'{plain}...'" if len(text) > _SHOWN_MAX else f"'{plain}'"
 
 
-def descriptor_shown(descriptor: object) -> str:
+def format_descriptor(descriptor: object) -> str:
     """A descriptor that is not known here: its number, never a text, which may be a password that lost its place."""
     number = isinstance(descriptor, int) and not isinstance(descriptor, bool)
     return f"0x{descriptor:X}" if number else f"of type {type(descriptor).__name__.lower()}"

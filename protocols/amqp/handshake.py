@@ -26,7 +26,7 @@ from protocols.amqp.errors import (
     AmqpError,
     DecodeError,
     connection_error,
-    shown,
+    format_value,
 )
 from protocols.amqp.events import Event
 from protocols.amqp.frames import (
@@ -119,7 +119,7 @@ class Handshake:
         """Handle the server's header, which should equal ours."""
         sasl = bool(self._mechanisms) and self.state is not SaslState.DONE
         if header != (SASL_HEADER if sasl else AMQP_HEADER):
-            raise connection_error(NOT_IMPLEMENTED, f"The server wants to speak {shown(header)}.")
+            raise connection_error(NOT_IMPLEMENTED, f"The server wants to speak {format_value(header)}.")
         if sasl:
             self.state = SaslState.BEGUN
         return not sasl

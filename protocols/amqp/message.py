@@ -18,7 +18,7 @@ from typing import Final
 from protocols.amqp.composite import Composite, composite_of
 from protocols.amqp.decode import DEFAULT_LIMITS, Decoder
 from protocols.amqp.encode import encode
-from protocols.amqp.errors import DecodeError, TooMany, descriptor_shown
+from protocols.amqp.errors import DecodeError, TooMany, format_descriptor
 from protocols.amqp.performatives import Header, Properties
 from protocols.amqp.types import Described, Pairs, Symbol, ULong
 
@@ -115,7 +115,7 @@ class Message:
         descriptor = decoder.value()
         code = _SYMBOLS.get(descriptor) if type(descriptor) is Symbol else descriptor
         if not isinstance(code, int) or type(descriptor) not in (Symbol, ULong) or not HEADER <= code <= FOOTER:
-            raise DecodeError(at, f"no section of a message: {descriptor_shown(descriptor)}")
+            raise DecodeError(at, f"no section of a message: {format_descriptor(descriptor)}")
         return code, decoder.at
 
     def section(self, code: int) -> bytes:

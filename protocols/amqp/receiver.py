@@ -13,9 +13,9 @@ from protocols.amqp.errors import (
     RESOURCE_LIMIT_EXCEEDED,
     TRANSFER_LIMIT_EXCEEDED,
     connection_error,
+    format_value,
     link_error,
     session_error,
-    shown,
 )
 from protocols.amqp.link import Channel, Event, Link
 from protocols.amqp.performatives import (
@@ -168,7 +168,7 @@ class Receiver(Link):
     def receive_attach(self, attach: Attach, events: list[Event]) -> None:
         """Handle the sender's ATTACH.  Raises AmqpError."""
         if attach.initial_delivery_count is None:
-            text = f"attach: the sender of {shown(attach.name)} must set initial-delivery-count."
+            text = f"attach: the sender of {format_value(attach.name)} must set initial-delivery-count."
             raise session_error(INVALID_FIELD, text)
         self.delivery_count = attach.initial_delivery_count
         outcomes = attach.source.outcomes if isinstance(attach.source, Source) else ()
@@ -239,7 +239,7 @@ class Receiver(Link):
             text = f"transfer: the message-format is 0, that of AMQP, not {transfer.message_format:#x}."
             raise link_error(NOT_IMPLEMENTED, text)
         if not self._granted:
-            raise link_error(TRANSFER_LIMIT_EXCEEDED, f"transfer: the link {shown(self.name)} has no credit.")
+            raise link_error(TRANSFER_LIMIT_EXCEEDED, f"transfer: the link {format_value(self.name)} has no credit.")
         if not transfer.settled and tag in self.tags:
             raise link_error(NOT_ALLOWED, f"transfer: an unsettled delivery has the delivery-tag {tag.hex()} already.")
         second = transfer.rcv_settle_mode == ReceiverSettleMode.SECOND

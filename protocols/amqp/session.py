@@ -28,9 +28,9 @@ from protocols.amqp.errors import (
     AmqpError,
     Scope,
     connection_error,
+    format_value,
     link_error,
     session_error,
-    shown,
 )
 from protocols.amqp.link import OUTGOING_WINDOW, Channel, Event, Link, LinkFailed, Refused, Withdrawn, error_of
 from protocols.amqp.performatives import (
@@ -167,7 +167,7 @@ class Session(Channel):
             raise connection_error(FRAMING_ERROR, text)
         if handle in self._by_remote_handle:
             name = self._by_remote_handle[handle].name
-            raise session_error(HANDLE_IN_USE, f"attach: the handle {handle} is that of the link {shown(name)}.")
+            raise session_error(HANDLE_IN_USE, f"attach: the handle {handle} is that of the link {format_value(name)}.")
         transport, most = self.transport, self.limits.attach_bytes_max
         if transport.attach_bytes + nbytes > most:
             text = f"attach: those of all links of a connection may have {most} bytes together."
@@ -260,7 +260,9 @@ class Session(Channel):
         self.received(1)
         link = self._attached(transfer.handle, "transfer")
         if not isinstance(link, Receiver):
-            raise session_error(INVALID_FIELD, f"transfer: messages of the link {shown(link.name)} go the other way.")
+            raise session_error(
+                INVALID_FIELD, f"transfer: messages of the link {format_value(link.name)} go the other way."
+            )
         if self.next_incoming_delivery < 0 and transfer.delivery_id is not None:
             self.next_incoming_delivery = transfer.delivery_id
         if link.reads:

@@ -76,7 +76,7 @@ def violation(sentence: str, rule: str = "") -> MqttError:
     return MqttError(ReasonCode.PROTOCOL_ERROR, sentence, rule)
 
 
-def shown(value: str | bytes) -> str:
+def format_value(value: str | bytes) -> str:
     """A peer's value as quoted in an error: short and printable."""
     cut = value[:_SHOWN_MAX]
     text = cut if isinstance(cut, str) else cut.decode("utf-8", "backslashreplace")

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from protocols.mqtt.codes import ReasonCode
-from protocols.mqtt.errors import MqttError, malformed, shown, violation
+from protocols.mqtt.errors import MqttError, format_value, malformed, violation
 from protocols.mqtt.limits import Limits
 
 SEPARATOR: Final = "/"
@@ -41,7 +41,7 @@ def check_topic_name(topic: str, limits: Limits) -> None:
     if not topic:
         raise malformed("a topic name has at least one character", "MQTT-4.7.3-1")
     if _WILDCARD(topic):
-        raise malformed(f"the topic name {shown(topic)} has a wildcard (+ or #)", "MQTT-3.3.2-2")
+        raise malformed(f"the topic name {format_value(topic)} has a wildcard (+ or #)", "MQTT-3.3.2-2")
     _check_size("topic name", topic, limits, ReasonCode.TOPIC_NAME_INVALID)
 
 
@@ -66,21 +66,22 @@ def check_topic_filter(text: str, limits: Limits) -> None:
     levels = text.split(SEPARATOR)
     for level in levels:
         if SINGLE_LEVEL in level and level != SINGLE_LEVEL:
-            raise malformed(f"the topic filter {shown(text)} has + beside other characters", "MQTT-4.7.1-2")
+            raise malformed(f"the topic filter {format_value(text)} has + beside other characters", "MQTT-4.7.1-2")
         if MULTI_LEVEL in level and level != MULTI_LEVEL:
-            raise malformed(f"the topic filter {shown(text)} has # beside other characters", "MQTT-4.7.1-1")
+            raise malformed(f"the topic filter {format_value(text)} has # beside other characters", "MQTT-4.7.1-1")
     if MULTI_LEVEL in levels[:-1]:
-        raise malformed(f"the topic filter {shown(text)} goes on after #", "MQTT-4.7.1-1")
+        raise malformed(f"the topic filter {format_value(text)} goes on after #", "MQTT-4.7.1-1")
 
 
 def _check_size(what: str, text: str, limits: Limits, reason: ReasonCode) -> None:
     most = limits.topic_bytes_max
     if len(text) > most or (not text.isascii() and len(text.encode()) > most):
-        raise MqttError(reason, f"the {what} {shown(text)} is longer than {most} bytes")
+        raise MqttError(reason, f"the {what} {format_value(text)} is longer than {most} bytes")
     levels = text.count(SEPARATOR) + 1
     if levels > limits.topic_levels_max:
         raise MqttError(
-            reason, f"the {what} {shown(text)} has {levels} levels, at most {limits.topic_levels_max} are allowed"
+            reason,
+            f"the {what} {format_value(text)} has {levels} levels, at most {limits.topic_levels_max} are allowed",
         )
 
 
@@ -124,11 +125,11 @@ def parse_topic_filter(text: str, limits: Limits) -> TopicFilter:
         return TopicFilter(text, text)
     share, separator, pattern = text[len(SHARE_PREFIX) :].partition(SEPARATOR)
     if not share:
-        raise malformed(f"the shared subscription {shown(text)} lacks a share name", "MQTT-4.8.2-1")
+        raise malformed(f"the shared subscription {format_value(text)} lacks a share name", "MQTT-4.8.2-1")
     if _WILDCARD(share):
-        raise malformed(f"the share name in {shown(text)} has a wildcard (+ or #)", "MQTT-4.8.2-2")
+        raise malformed(f"the share name in {format_value(text)} has a wildcard (+ or #)", "MQTT-4.8.2-2")
     if not separator or not pattern:
-        raise malformed(f"the shared subscription {shown(text)} lacks a topic filter", "MQTT-4.8.2-2")
+        raise malformed(f"the shared subscription {format_value(text)} lacks a topic filter", "MQTT-4.8.2-2")
     _check_size("topic filter", text, limits, ReasonCode.TOPIC_FILTER_INVALID)
     check_topic_filter(pattern, limits)
     return TopicFilter(text, pattern, share)
@@ -144,7 +145,7 @@ def prefixed(prefix: str, pattern: str) -> str:
 def check_response_topic(topic: str, limits: Limits) -> None:
     """Check a response topic, which must be a topic name [MQTT-3.3.2-14].  Raises MqttError."""
     if _WILDCARD(topic):
-        raise violation(f"the response topic {shown(topic)} has a wildcard (+ or #)", "MQTT-3.3.2-14")
+        raise violation(f"the response topic {format_value(topic)} has a wildcard (+ or #)", "MQTT-3.3.2-14")
     check_topic_name(topic, limits)
 
 

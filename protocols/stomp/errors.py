@@ -29,7 +29,7 @@ class FirstTooLarge(StompError):
     """The first frame is larger than allowed before login."""
 
 
-def shown(value: bytes) -> str:
+def format_value(value: bytes) -> str:
     """A peer's bytes as quoted in an error: short and printable."""
     text = value[:_SHOWN_BYTES_MAX].decode("utf-8", "backslashreplace")
     plain = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from protocols.stomp.errors import StompError, shown
+from protocols.stomp.errors import StompError, format_value
 
 _BACKSLASH: Final = 92
 _ESCAPES: Final = {
@@ -64,7 +64,7 @@ def unescape(value: bytes, version: str) -> bytes:
     value = value.replace(b"\\\\", b"\0")
     undefined = _UNDEFINED[version].search(value)
     if undefined is not None:
-        raise StompError("undefined escape", f"{shown(undefined[0])[1:-1]} is not an escape of STOMP {version}")
+        raise StompError("undefined escape", f"{format_value(undefined[0])[1:-1]} is not an escape of STOMP {version}")
     for escaped, plain in _UNESCAPES[version].items():
         value = value.replace(escaped, plain)
     return value.replace(b"\0", b"\\")

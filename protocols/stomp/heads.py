@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from protocols.stomp.errors import FirstTooLarge, StompError, shown
+from protocols.stomp.errors import FirstTooLarge, StompError, format_value
 from protocols.stomp.headers import unescape
 from protocols.stomp.limits import Limits
 from protocols.stomp.state import COMMANDS, REQUIRED, TRANSITIONS, UNSUBSCRIBE_NAMES, State
@@ -185,9 +185,9 @@ class HeadReader:
 def _named(line: bytes) -> str:
     """A line in a command's place, as an error names it: any other text may be a password that lost its place."""
     if line.strip().upper() in COMMANDS:
-        return shown(line)
+        return format_value(line)
     word = line.split(b" ", 1)[0]
-    return shown(word) if word in _WORDS else f"a first line of {len(line)} bytes"
+    return format_value(word) if word in _WORDS else f"a first line of {len(line)} bytes"
 
 
 def is_plain(lines: bytes, body: bytes, excluded: frozenset[bytes]) -> bool:

@@ -136,8 +136,8 @@ class _Search:
             self.damage += _damage(segment, self._bounds)
         all_new: set[int] = set()
         while ids and len(self.ids) <= IDS_MAX:
-            rows = [*self._about(segment, "message_id", ids, _TYPES, history.COLUMNS)]
-            moved = self._about(segment, "origin_message_id", ids, _MESSAGES, _LINKS)
+            rows = [*self._rows_with(segment, "message_id", ids, _TYPES, history.COLUMNS)]
+            moved = self._rows_with(segment, "origin_message_id", ids, _MESSAGES, _LINKS)
             self.rows += rows
             ids = {row["message_id"] for row in moved}
             ids |= {row[name] for row in rows for name in ("new_message_id", "origin_message_id")}
@@ -146,7 +146,7 @@ class _Search:
             all_new |= ids
         return all_new
 
-    def _about(
+    def _rows_with(
         self, segment: Scanned, column: str, ids: set[int], types: frozenset[int], columns: tuple[str, ...]
     ) -> Iterator[Row]:
         """The rows with one of these ids in this column, without rows for damage, which is known."""

@@ -87,18 +87,18 @@ def draw(section: Section) -> Drawing | None:
     stacks = list(zip(*series.values(), strict=True))
     sums = list(map(sum, stacks))
     legend, peak = list(map(text.heading, series)), sums.index(max(sums))
-    said = f"{', '.join(legend)} by {text.heading(chart.x)}; the most, {_shown(chart, sums[peak])}, at {names[peak]}."
+    said = f"{', '.join(legend)} by {text.heading(chart.x)}; the most, {_figure(chart, sums[peak])}, at {names[peak]}."
 
     def bars(top: float, at: Sequence[float]) -> list[Bar]:
         return [
-            Bar(name, _shown(chart, total), left, _parts(stack, top))
+            Bar(name, _figure(chart, total), left, _parts(stack, top))
             for name, total, left, stack in zip(names, sums, at, stacks, strict=True)
         ]
 
     if not over_time:
         return Drawing(said, legend, bars(sums[peak], [0.0] * len(sums)))
     scale = _scale(sums[peak], whole=all(value.is_integer() for stack in stacks for value in stack))
-    values = [Mark(_percent(value, scale[-1]), _shown(chart, value)) for value in scale]
+    values = [Mark(_percent(value, scale[-1]), _figure(chart, value)) for value in scale]
     at, width, times = _axis([place for place in rows if isinstance(place, datetime)])
     return Drawing(said, legend, bars(scale[-1], at), times, values, width)
 
@@ -143,7 +143,7 @@ def _label(value: object) -> str:
     return shown if len(shown) <= LABEL_CHARS_MAX else f"{shown[: LABEL_CHARS_MAX - 1]}…"
 
 
-def _shown(chart: Chart, value: float) -> str:
+def _figure(chart: Chart, value: float) -> str:
     return text.number(chart.y[0], int(value) if value.is_integer() else value, 2)
 
 

@@ -42,7 +42,7 @@ def to_html(result: Result) -> str:
         result=result,
         said=text.headline(result),
         damage=_damage(result.coverage.damage),
-        tables=[(section, _shown(section)) for section in result.sections],
+        tables=[(section, _divided(section)) for section in result.sections],
     )
 
 
@@ -59,7 +59,7 @@ def _damage(places: tuple[Damage, ...]) -> list[Column]:
     ]
 
 
-def _shown(section: Section) -> tuple[list[Column], list[Column]]:
+def _divided(section: Section) -> tuple[list[Column], list[Column]]:
     """The columns that are shown, and, for a wide table, those that are only named: 0 in every row."""
     found = columns(section.table)
     zero = [column for column in found if column.zero] if len(found) > WIDE else []

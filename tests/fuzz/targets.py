@@ -217,7 +217,7 @@ class _Journal:
         """See Stopped."""
         return self.broker.parts
 
-    def settle(self) -> None:
+    def run_ticks(self) -> None:
         """See Stopped."""
         self.parts.tick.enter()
         self.broker.run()

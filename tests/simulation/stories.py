@@ -802,7 +802,7 @@ class Story:
         asked = {"ring_size": RING} if kind == "ring" else {}
         filter = compile_filter("colour = 'red'") if kind == "red" else None
         wanted = NewQueue(
-            name, address=TOPIC, routing_type=RoutingType.MULTICAST, filter=filter, asked=asked, make_address=True
+            name, address=TOPIC, routing_type=RoutingType.MULTICAST, filter=filter, requested=asked, make_address=True
         )
         queue = self.broker.enter().operators.make_queue(wanted)
         self.filters[name], self.topic[name] = kind, queue

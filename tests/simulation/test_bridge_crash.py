@@ -103,7 +103,7 @@ class Pair:
         self.catch_up()
         for _ in range(3):
             self.links.advance(35_000)
-        assert self.links.link().shown is State.RUNNING
+        assert self.links.link().status is State.RUNNING
         assert [held(self.a, f"link.b.{name}") for name in ("out", "both")] == [[], []]
         at_a = Counter(held(self.a, "collector.in.#") + held(self.a, "collector.both.#"))
         return {"a": at_a, "b": Counter(held(self.b, "collector.out.#") + held(self.b, "collector.a.both.#"))}

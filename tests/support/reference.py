@@ -335,7 +335,7 @@ def _reason_table(kind: Kind, of_kind: list[Reason]) -> str:
     rows = [
         (
             f"`{reason.word}`",
-            reason.number_shown,
+            reason.number_text,
             reason.level,
             reason.meaning,
             reason.action,

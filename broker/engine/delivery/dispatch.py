@@ -322,7 +322,7 @@ def _deliver(state: State, queue: Queue, consumer: Consumer, run: list[Message])
     state.totals.count_delivered(queue, len(run), sum(m.id in queue.states for m in run) if queue.states else 0)
     if queue.rules is not NO_RULES:
         queue.rules.delivered(run)
-        run = consumer_rules.shown(queue, run)
+        run = consumer_rules.mark_first(queue, run)
     journalled = queue.strict and _journal_delivery(state, queue, consumer, run)
     if consumer.reservation is not None and consumer.reservation.delivered(run):
         journalled = True

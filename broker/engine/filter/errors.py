@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.engine.model.errors import InvalidSelector
-from broker.engine.model.names import shown
+from broker.engine.model.names import format_name
 
 
 class InvalidFilter(InvalidSelector):
@@ -16,7 +16,7 @@ class InvalidFilter(InvalidSelector):
         self.text = text
         self.position = position
         self.reason = reason
-        super().__init__(f"invalid filter: {reason} (character {position + 1} of {shown(text)})")
+        super().__init__(f"invalid filter: {reason} (character {position + 1} of {format_name(text)})")
 
 
 class EvaluationError(Exception):

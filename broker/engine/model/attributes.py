@@ -168,11 +168,11 @@ def from_json(values: Mapping[str, object]) -> QueueAttributes:
 def differences(attributes: QueueAttributes, asked: RequestedAttributes) -> list[str]:
     """The differences between attributes and those asked for, in words."""
     return [
-        f"{kebab(name)} is {_shown(getattr(attributes, name))}, not {_shown(value)}"
+        f"{kebab(name)} is {_format_value(getattr(attributes, name))}, not {_format_value(value)}"
         for name, value in asked.items()
         if getattr(attributes, name) != value
     ]
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else repr(value)

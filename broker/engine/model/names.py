@@ -127,11 +127,11 @@ def split_fqqn(name: str) -> tuple[str, str | None]:
     if not separator:
         return name, None
     if not address:
-        raise InvalidName(f"no address before {FQQN_SEPARATOR} in {shown(name)}")
+        raise InvalidName(f"no address before {FQQN_SEPARATOR} in {format_name(name)}")
     if not queue:
-        raise InvalidName(f"no queue name after {FQQN_SEPARATOR} in {shown(name)}")
+        raise InvalidName(f"no queue name after {FQQN_SEPARATOR} in {format_name(name)}")
     if FQQN_SEPARATOR in queue:
-        raise InvalidName(f"more than one {FQQN_SEPARATOR} in {shown(name)}")
+        raise InvalidName(f"more than one {FQQN_SEPARATOR} in {format_name(name)}")
     return address, queue
 
 
@@ -167,7 +167,9 @@ def check_not_shared(queue: str) -> None:
     Raises InvalidName.
     """
     if queue.startswith(SHARED_PREFIX):
-        raise InvalidName(f"{shown(queue)}: a name that begins with {SHARED_PREFIX} is that of a shared subscription")
+        raise InvalidName(
+            f"{format_name(queue)}: a name that begins with {SHARED_PREFIX} is that of a shared subscription"
+        )
 
 
 def internal_prefix(syntax: WildcardSyntax) -> str:
@@ -178,7 +180,7 @@ def internal_prefix(syntax: WildcardSyntax) -> str:
 def check_public(name: str, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> None:
     """Refuse the broker's own names to clients and operators. Raises InvalidName."""
     if name.startswith(internal_prefix(syntax)):
-        raise InvalidName(f"{shown(name)} is the broker's own: it holds the messages of a retroactive address")
+        raise InvalidName(f"{format_name(name)} is the broker's own: it holds the messages of a retroactive address")
     if name == RETAINED:
         raise InvalidName(f"{name} is the broker's own: it holds the retained messages")
 
@@ -189,8 +191,9 @@ def check_sendable(address: str, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> Non
     check_public(address, syntax)
     if syntax.routes(address):
         raise InvalidName(
-            f"address {shown(address)} has a wildcard ({syntax.single_word} or {syntax.any_words}): it can be consumed"
-            f" from, not sent to; a wildcard character that is part of a name is written {ESCAPE}{syntax.single_word}"
+            f"address {format_name(address)} has a wildcard ({syntax.single_word} or {syntax.any_words}): it can be"
+            " consumed from, not sent to; a wildcard character that is part of a name is written"
+            f" {ESCAPE}{syntax.single_word}"
         )
 
 
@@ -206,9 +209,11 @@ def _check(kind: str, name: str) -> None:
     if not name:
         raise InvalidName(f"the {kind} name is empty")
     if FQQN_SEPARATOR in name:
-        raise InvalidName(f"the {kind} name {shown(name)} contains {FQQN_SEPARATOR}, which separates address and queue")
+        raise InvalidName(
+            f"the {kind} name {format_name(name)} contains {FQQN_SEPARATOR}, which separates address and queue"
+        )
     if _size(name) > NAME_BYTES_MAX:
-        raise InvalidName(f"the {kind} name {shown(name)} is longer than {NAME_BYTES_MAX} bytes")
+        raise InvalidName(f"the {kind} name {format_name(name)} is longer than {NAME_BYTES_MAX} bytes")
 
 
 def _size(name: str) -> int:
@@ -217,13 +222,13 @@ def _size(name: str) -> int:
     try:
         return len(name.encode())
     except UnicodeEncodeError:
-        raise InvalidName(f"the name {shown(name)} is not valid Unicode") from None
+        raise InvalidName(f"the name {format_name(name)} is not valid Unicode") from None
 
 
 _SHOWN: Final = 75  # characters of a name in an error message
 
 
-def shown(name: str) -> str:
+def format_name(name: str) -> str:
     """A name, or another text that a client chose, as an error message shows it."""
     return repr(name if len(name) <= _SHOWN else name[:_SHOWN] + "...")
 

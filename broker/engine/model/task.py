@@ -182,10 +182,10 @@ class Task:
     watching: list[Callable[[], None]] = field(default_factory=list)
 
     @property
-    def about(self) -> dict[str, str | int]:
+    def log_fields(self) -> dict[str, str | int]:
         """The fields that identify it in each log line."""
-        about: dict[str, str | int] = {"task": self.id, "kind": self.request.kind.value}
-        return about | {name: value for name in ("queue", "name") if (value := getattr(self.request, name))}
+        log_fields: dict[str, str | int] = {"task": self.id, "kind": self.request.kind.value}
+        return log_fields | {name: value for name in ("queue", "name") if (value := getattr(self.request, name))}
 
     def definition(self) -> dict[str, object]:
         """The task as the journal stores it."""

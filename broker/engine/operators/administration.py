@@ -38,7 +38,7 @@ class NewQueue:
     routing_type: RoutingType | None = None
     durable: bool = True
     filter: Filter | None = None
-    asked: RequestedAttributes = field(default_factory=lambda: NO_ATTRIBUTES)
+    requested: RequestedAttributes = field(default_factory=lambda: NO_ATTRIBUTES)
     make_address: bool = False
 
 
@@ -126,7 +126,7 @@ class Administration:
                 routing_type,
                 durable=wanted.durable,
                 filter=wanted.filter,
-                attributes=self._state.registry.attributes(address, wanted.name, wanted.asked),
+                attributes=self._state.registry.attributes(address, wanted.name, wanted.requested),
             )
 
     def delete_queue(self, queue: Queue, *, with_messages: bool) -> None:
@@ -152,13 +152,13 @@ class Administration:
         """Pause or resume a queue's deliveries.  Returns whether that changed anything."""
         return alter.pause(self._state, queue, paused=paused)
 
-    def change(self, queue: Queue, asked: RequestedAttributes) -> bool:
+    def change(self, queue: Queue, requested: RequestedAttributes) -> bool:
         """Change some attributes of a queue.  Returns whether that changed anything.  Raises AlreadyInUse."""
-        return alter.change(self._state, queue, asked)
+        return alter.change(self._state, queue, requested)
 
-    def check_changeable(self, queue: Queue, asked: RequestedAttributes) -> None:
+    def check_changeable(self, queue: Queue, requested: RequestedAttributes) -> None:
         """Check that a queue may get these attributes now.  Raises AlreadyInUse."""
-        alter.check(queue, asked)
+        alter.check(queue, requested)
 
     def is_of_client(self, queue: Queue) -> bool:
         """Whether a client made a queue by sending or subscribing, and will make it again when it returns."""

@@ -93,7 +93,7 @@ class Configuration:
         *,
         durable: bool,
         selector: str,
-        asked: RequestedAttributes = NO_ATTRIBUTES,
+        requested: RequestedAttributes = NO_ATTRIBUTES,
     ) -> Queue:
         """Make or change a queue of the configuration, with the attributes `asked`, and else those of its settings.
 
@@ -102,7 +102,7 @@ class Configuration:
         """
         filter = parse_selector(selector)
         queue = self._state.queues.get(name)
-        attributes = self._state.registry.attributes(address, name, asked)
+        attributes = self._state.registry.attributes(address, name, requested)
         if queue is None:
             queue = self._state.registry.create_queue(
                 address,
@@ -123,7 +123,7 @@ class Configuration:
             queue.configured = True
             if queue.durable:
                 self._state.journal.define(queue.id, queue_record(queue))
-        if "enabled" not in asked:  # then operators decide
+        if "enabled" not in requested:  # then operators decide
             attributes = replace(attributes, enabled=queue.attributes.enabled)
         alter.become(self._state, queue, attributes)
         return queue

@@ -49,18 +49,18 @@ class Connections:
         connected = self.by_id[id] = Connected(id, protocol, remote, access, self._state.now, dismiss, self._came)
         notes = self._state.notes
         if notes.listening:
-            about = _note(connected)
-            notes.add("CONNECTION_CREATED", about)
-            notes.add("SESSION_CREATED", about | {"_AMQ_SessionName": id})
+            note = _note(connected)
+            notes.add("CONNECTION_CREATED", note)
+            notes.add("SESSION_CREATED", note | {"_AMQ_SessionName": id})
 
     def closed(self, id: str) -> None:
         """Remove the client of a connection that has ended; no effect if it never logged in."""
         connected = self.by_id.pop(id, None)
         notes = self._state.notes
         if connected is not None and notes.listening:
-            about = _note(connected)
-            notes.add("SESSION_CLOSED", about | {"_AMQ_SessionName": id})
-            notes.add("CONNECTION_DESTROYED", about)
+            note = _note(connected)
+            notes.add("SESSION_CLOSED", note | {"_AMQ_SessionName": id})
+            notes.add("CONNECTION_DESTROYED", note)
 
 
 def _note(connected: Connected) -> Note:

@@ -126,7 +126,7 @@ class Tasks:
             raise TooManyTasks(f"{active} {those} have not ended: wait for one, or cancel it")
         task = Task(state.journal.allocate_ids(1), request, state.now)
         task.progress.total = request.total
-        queue = None if request.kind.named else self._about_queue(task)
+        queue = None if request.kind.named else self._queue_of(task)
         if queue is not None and not driven:
             self._advance(task, queue)
         self._by_id[task.id] = task
@@ -138,7 +138,7 @@ class Tasks:
         self._forget_old()
         return task
 
-    def _about_queue(self, task: Task) -> Queue:
+    def _queue_of(self, task: Task) -> Queue:
         """The queue of a new task.  Raises NotFound, AlreadyInUse."""
         queue = self._state.registry.find_queue(task.request.queue)
         queue.check_public()
@@ -302,7 +302,7 @@ class Tasks:
             task.tries = 0
             task.why = _DISK_FULL
             self._become(task, TaskState.PAUSED)
-            self._state.report("task.stuck", **task.about, error=_DISK_FULL)
+            self._state.report("task.stuck", **task.log_fields, error=_DISK_FULL)
             return
         task.tries = 0
         progress.add(result.moved, result.looked_at, result.targets, result.refused)
@@ -332,7 +332,7 @@ class Tasks:
         chosen |= {name: "true" for name, value in flags.items() if value}
         chosen |= request.group
         chosen = {name: value for name, value in chosen.items() if value}
-        self._state.report("task.started", **task.about, **chosen, **request.by)
+        self._state.report("task.started", **task.log_fields, **chosen, **request.by)
 
     def _log_ended(self, task: Task) -> None:
         """Report a task that completed or failed."""
@@ -341,7 +341,7 @@ class Tasks:
         if task.why:
             counts |= {"error": task.why}
         self._state.report(
-            "task.failed" if task.state is TaskState.FAILED else "task.completed", **task.about, **counts
+            "task.failed" if task.state is TaskState.FAILED else "task.completed", **task.log_fields, **counts
         )
 
     def _save(self, task: Task) -> None:

@@ -63,18 +63,18 @@ def _exclusive(queue: Queue) -> list[Consumer]:
     return [best]
 
 
-def shown(queue: Queue, messages: list[Message]) -> list[Message]:
+def mark_first(queue: Queue, messages: list[Message]) -> list[Message]:
     """The messages as the consumer gets them: the first of a group is marked (group-first-key)."""
     name, backlog = queue.attributes.group_first_key, queue.backlog
     if not name or not isinstance(backlog, GroupedBacklog) or not (backlog.first or backlog.owed):
         return messages
-    shown: list[Message] = []
+    marked: list[Message] = []
     for message in messages:
         if backlog.is_first(message):
             message = copy(message)
             message.head = message.header.format.edited(message.head, (), {name: True})
-        shown.append(message)
-    return shown
+        marked.append(message)
+    return marked
 
 
 # -- groups ------------------------------------------------------------------------------------------------------------

@@ -222,8 +222,8 @@ class Fold:
         self._message(copied, segment, offset, buffer, again=True)
         self.disordered.update(copied.header.queue_ids)
 
-    def _about(self, queue_id: int, ids: Sequence[int], segment: int) -> None:
-        """Keep a record in `segment` that concerns these messages for as long as their own records exist."""
+    def _refer(self, queue_id: int, ids: Sequence[int], segment: int) -> None:
+        """Keep a record in `segment` that refers to these messages as long as their own records exist."""
         held = self.held.get(queue_id)
         if held:
             for message in filter(None, map(held.get, ids)):
@@ -236,7 +236,7 @@ class Fold:
 
     def _removed(self, segment: int, buffer: bytes, offset: int) -> None:
         removed = decode.decode_removed(buffer, offset)
-        self._about(removed.queue_id, removed.ids, segment)
+        self._refer(removed.queue_id, removed.ids, segment)
         for tables in (self.held, self.counts, self.due, self.later, self.sessions.inflight):
             table = tables.get(removed.queue_id)
             if table:
@@ -248,7 +248,7 @@ class Fold:
 
     def _counted(self, segment: int, buffer: bytes, offset: int) -> None:
         counted = decode.decode_counts(buffer, offset)
-        self._about(counted.queue_id, counted.ids, segment)
+        self._refer(counted.queue_id, counted.ids, segment)
         counts = self.counts.setdefault(counted.queue_id, {})
         if counted.count or counted.redelivered:
             counts.update(dict.fromkeys(counted.ids, counted.count))
@@ -259,14 +259,14 @@ class Fold:
     def _delivering(self, segment: int, buffer: bytes, offset: int) -> None:
         """Count messages that may have reached a consumer as delivered (promise P4)."""
         delivering = decode.decode_delivering(buffer, offset)
-        self._about(delivering.queue_id, delivering.ids, segment)
+        self._refer(delivering.queue_id, delivering.ids, segment)
         counts = self.counts.setdefault(delivering.queue_id, {})
         for id in delivering.ids:
             counts[id] = counts.get(id, 0) + 1
 
     def _scheduled(self, segment: int, buffer: bytes, offset: int) -> None:
         scheduled = decode.decode_scheduled(buffer, offset)
-        self._about(scheduled.queue_id, scheduled.ids, segment)
+        self._refer(scheduled.queue_id, scheduled.ids, segment)
         self.due.setdefault(scheduled.queue_id, {}).update(dict.fromkeys(scheduled.ids, scheduled.due))
 
     def _queue_deleted(self, segment: int, buffer: bytes, offset: int) -> None:
@@ -280,7 +280,7 @@ class Fold:
 
     def _inflight(self, segment: int, buffer: bytes, offset: int) -> None:
         sent = decode.decode_inflight(buffer, offset)
-        self._about(sent.queue_id, sent.ids, segment)
+        self._refer(sent.queue_id, sent.ids, segment)
         self.sessions.send(sent)
 
 

@@ -33,7 +33,7 @@ from broker.management.models.definitions import (
     queue_fields,
 )
 from broker.management.models.diverts import new_divert
-from broker.management.models.settings import asked
+from broker.management.models.settings import requested
 from broker.management.ports import Broker
 
 #: Definitions imported at a time: some ms of a tick.
@@ -62,7 +62,7 @@ class _Plan:
         self.outcome, self.why, self.apply = "refused", why, None
         return self
 
-    def shown(self) -> Change:
+    def change(self) -> Change:
         return Change(kind=self.kind, name=self.name, outcome=self.outcome, changes=self.changes, why=self.why)
 
 
@@ -81,7 +81,7 @@ class Importing:
         done: list[Change] = []
         for at in range(0, len(plans), STEP):
             self._broker.tick.enter()
-            done += [self._done(plan).shown() for plan in plans[at : at + STEP]]
+            done += [self._done(plan).change() for plan in plans[at : at + STEP]]
             await asyncio.sleep(PAUSE)
         return done + self._compared(definitions)
 
@@ -213,7 +213,7 @@ def plan_queue(engine: Engine, wanted: QueueDefinition) -> _Plan:
         RoutingType[wanted.routing_type],
         durable=wanted.durable,
         filter=filter,
-        asked=asked(wanted.attributes),
+        requested=requested(wanted.attributes),
         make_address=True,
     )
 
@@ -231,14 +231,14 @@ def plan_queue(engine: Engine, wanted: QueueDefinition) -> _Plan:
 
 def _queue_fields(wanted: QueueDefinition) -> dict[str, Any]:
     fields = wanted.model_dump(by_alias=True, exclude={"name", "attributes"})
-    return fields | {kebab(name): value for name, value in asked(wanted.attributes).items()}
+    return fields | {kebab(name): value for name, value in requested(wanted.attributes).items()}
 
 
 def _plan_present(engine: Engine, plan: _Plan, queue: Queue, wanted: QueueDefinition) -> _Plan:
     before = queue_fields(queue)
     plan.changes = _differences(before | before["attributes"], _queue_fields(wanted))
     changed = {each.field for each in plan.changes}
-    attributes = {name: value for name, value in asked(wanted.attributes).items() if kebab(name) in changed}
+    attributes = {name: value for name, value in requested(wanted.attributes).items() if kebab(name) in changed}
     if queue.internal or engine.operators.is_own(queue.address):
         return plan.refuse(f"queue {queue.name} is the broker's own")
     fixed = sorted(changed - {"paused", *map(kebab, ATTRIBUTES)})

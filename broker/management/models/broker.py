@@ -166,7 +166,7 @@ def status(broker: Broker, figures: Figures) -> Status:
         transactions_bytes=engine.transactions.bytes,
         acceptors=[model_of(AcceptorShown, each, listening=list(each.listening)) for each in broker.acceptors()],
         without_dead_letter_address=list(engine.configuration.without_dead_letter_address),
-        links={name: link.shown.value for name, link in sorted(broker.links.by_name.items())},
+        links={name: link.status.value for name, link in sorted(broker.links.by_name.items())},
         journal=_journal(broker),
         replication=None if replicated is None else model_of(ReplicationShown, replicated),
     )

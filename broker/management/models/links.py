@@ -90,7 +90,7 @@ def link_shown(engine: Engine, link: Link) -> LinkShown:
         link,
         urls=list(link.settings.urls),
         enabled=link.settings.enabled,
-        state=link.shown.value,
+        state=link.status.value,
         retry_at=link.retry_at if retrying else 0,
         routes=[route_shown(engine, route) for route in link.routes.values()],
     )

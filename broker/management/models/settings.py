@@ -26,7 +26,7 @@ def _described(row_of: Described) -> str:
     return row_of.row.why if unit is Unit.NONE else f"{row_of.row.why}  In {unit.value}."
 
 
-def _described_asked(row_of: Described) -> str:
+def _described_requested(row_of: Described) -> str:
     if row_of.row.unit is not Unit.MILLISECONDS:
         return _described(row_of)
     return f"{row_of.row.why}  In ms, or a text with a unit: {', '.join(DURATION_UNITS)}."
@@ -96,7 +96,7 @@ def _milliseconds(value: object) -> object:
         raise PydanticCustomError("not-a-duration", "{why}", {"why": why}) from None
 
 
-def _asked_type(row_of: Described) -> Any:
+def _requested_type(row_of: Described) -> Any:
     row = row_of.row
     if row_of.type is str:
         return Annotated[str, Field(max_length=row.chars_max)]
@@ -110,14 +110,14 @@ def _asked_type(row_of: Described) -> Any:
     return Annotated[int, Field(ge=low, le=high)]
 
 
-def _asked_model(name: str, table: Iterable[Described], doc: str) -> type[Any]:
+def _requested_model(name: str, table: Iterable[Described], doc: str) -> type[Any]:
     fields: dict[str, Any] = {
         each.name: (
-            _asked_type(each),
+            _requested_type(each),
             Field(
                 default=each.default,
                 alias=kebab(each.name),
-                description=_described_asked(each),
+                description=_described_requested(each),
                 json_schema_extra=_schema_of(each),
             ),
         )
@@ -132,13 +132,13 @@ if TYPE_CHECKING:  # their fields come from the tables
     Settings = Shown
 else:
     Attributes = shown_model("QueueAttributes", ATTRIBUTES.values(), "The attributes of a queue.")
-    AskedAttributes = _asked_model(
+    AskedAttributes = _requested_model(
         "AskedAttributes", ATTRIBUTES.values(), "Attributes to set on a queue; the others follow its address settings."
     )
     Settings = shown_model("AddressSettings", SETTINGS.values(), "All settings that apply to an address.")
 
 
-def asked(attributes: BaseModel | None) -> dict[str, object]:
+def requested(attributes: BaseModel | None) -> dict[str, object]:
     """The attributes set in a body, by the engine's field names."""
     return {} if attributes is None else {name: getattr(attributes, name) for name in attributes.model_fields_set}
 

@@ -60,26 +60,26 @@ class AddressCalls:
     def add_to(self, calls: Calls) -> None:
         """Declare them."""
         path = "/addresses/{name}"
-        calls.add("GET", "/addresses", self.list, about=anybody)
-        calls.add("GET", path, self.show, about=_about)
-        calls.add("PUT", path, self.create, about=_about, status=201, problems=(409, 507))
-        calls.add("PATCH", path, self.change, about=self._about_queues, problems=(507,))
-        calls.add("DELETE", path, self.delete, about=self._about_queues, problems=(409,))
-        calls.add("GET", f"{path}/settings", self.settings, about=_about)
+        calls.add("GET", "/addresses", self.list, authorize=anybody)
+        calls.add("GET", path, self.show, authorize=_authorize)
+        calls.add("PUT", path, self.create, authorize=_authorize, status=201, problems=(409, 507))
+        calls.add("PATCH", path, self.change, authorize=self._authorize_queues, problems=(507,))
+        calls.add("DELETE", path, self.delete, authorize=self._authorize_queues, problems=(409,))
+        calls.add("GET", f"{path}/settings", self.settings, authorize=_authorize)
         calls.add(
             "POST",
             f"{path}/messages",
             self.send,
-            about=self._about_send,
+            authorize=self._authorize_send,
             status=201,
             problems=(409, 507),
             body_bytes_max=SEND_BYTES_MAX,
         )
 
-    async def _about_queues(self, name: Name, access: CallerAccess) -> None:
+    async def _authorize_queues(self, name: Name, access: CallerAccess) -> None:
         await require_all_queues(access, self._engine, name)
 
-    async def _about_send(self, name: Name, access: CallerAccess) -> None:
+    async def _authorize_send(self, name: Name, access: CallerAccess) -> None:
         require_destination(access, self._engine, name)
 
     async def list(
@@ -167,7 +167,7 @@ class AddressCalls:
         return Sent(address=sent.address.name, message=sent.message.id, taken=sent.taken)
 
 
-async def _about(name: Name, access: CallerAccess) -> None:
+async def _authorize(name: Name, access: CallerAccess) -> None:
     require_address(access, name)
 
 

@@ -13,7 +13,7 @@ from broker.engine import Replayed as Done
 from broker.engine.model.errors import EngineError
 from broker.engine.model.task import Task, TaskKind
 from broker.management import replaying
-from broker.management.calls import Calls, whole
+from broker.management.calls import Calls, authorize_whole
 from broker.management.client_tasks import turn
 from broker.management.cursors import after_name
 from broker.management.durable import durable
@@ -36,15 +36,15 @@ class BrokerCalls:
 
     def add_to(self, calls: Calls) -> None:
         """Declare them."""
-        calls.add("GET", "/status", self.status, about=whole)
-        calls.add("POST", "/failover", self.failover, about=whole, problems=(409,))
-        calls.add("GET", "/users", self.users, about=whole)
-        calls.add("GET", "/balance", self.balance, about=whole, response_model=Balance)
+        calls.add("GET", "/status", self.status, authorize=authorize_whole)
+        calls.add("POST", "/failover", self.failover, authorize=authorize_whole, problems=(409,))
+        calls.add("GET", "/users", self.users, authorize=authorize_whole)
+        calls.add("GET", "/balance", self.balance, authorize=authorize_whole, response_model=Balance)
         calls.add(
             "POST",
             "/messages:replay",
             self.replay,
-            about=whole,
+            authorize=authorize_whole,
             problems=(404, 409),
             body_bytes_max=replaying.BODY_BYTES_MAX,
             openapi_extra=documented(replaying.SCHEMA),

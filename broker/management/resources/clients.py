@@ -15,7 +15,7 @@ from broker.engine import Consumer, Queue
 from broker.engine.model.access import Access
 from broker.engine.model.errors import NotFound
 from broker.management.callers import consumer_of, managed
-from broker.management.calls import CallerAccess, Calls, anybody, whole
+from broker.management.calls import CallerAccess, Calls, anybody, authorize_whole
 from broker.management.cursors import after_number, cursor, place
 from broker.management.models.base import LIMIT_DEFAULT, After, Id, Limit, Reason
 from broker.management.models.broker import ConnectionList, ConnectionShown, connection_shown
@@ -34,8 +34,8 @@ class ConnectionCalls:
 
     def add_to(self, calls: Calls) -> None:
         """Declare them."""
-        calls.add("GET", "/connections", self.list, about=whole)
-        calls.add("DELETE", "/connections/{id}", self.close, about=whole)
+        calls.add("GET", "/connections", self.list, authorize=authorize_whole)
+        calls.add("DELETE", "/connections/{id}", self.close, authorize=authorize_whole)
 
     async def list(self, limit: Limit = LIMIT_DEFAULT, after: After = "") -> ConnectionList:
         """The clients that have logged in, in the order in which they connected."""
@@ -64,10 +64,10 @@ class ConsumerCalls:
 
     def add_to(self, calls: Calls) -> None:
         """Declare them."""
-        calls.add("GET", "/consumers", self.list, about=anybody)
-        calls.add("DELETE", "/consumers/{id}", self.close, about=self._about)
+        calls.add("GET", "/consumers", self.list, authorize=anybody)
+        calls.add("DELETE", "/consumers/{id}", self.close, authorize=self._authorize)
 
-    async def _about(self, id: Id, access: CallerAccess) -> None:
+    async def _authorize(self, id: Id, access: CallerAccess) -> None:
         await self._consumer(access, id)
 
     async def _consumer(self, access: Access, id: str) -> Consumer:

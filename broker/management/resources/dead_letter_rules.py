@@ -8,7 +8,7 @@ from typing import Final
 from broker.engine import Trial
 from broker.engine.model.settings_match import InvalidMatch
 from broker.management.callers import managed, require_queue
-from broker.management.calls import CallerAccess, Calls, whole
+from broker.management.calls import CallerAccess, Calls, authorize_whole
 from broker.management.cursors import cursor, place
 from broker.management.models.base import Name
 from broker.management.models.dead_letter_rules import RuleList, Tried, Try, rule_list, tried
@@ -32,11 +32,11 @@ class DeadLetterRuleCalls:
 
     def add_to(self, calls: Calls) -> None:
         """Declare them."""
-        calls.add("GET", "/dead-letter-rules", self.list, about=whole)
+        calls.add("GET", "/dead-letter-rules", self.list, authorize=authorize_whole)
         path = "/queues/{name}/dead-letter-rules:try"
-        calls.add("POST", path, self.attempt, about=self._about, problems=(503,), body_bytes_max=BODY_BYTES_MAX)
+        calls.add("POST", path, self.attempt, authorize=self._authorize, problems=(503,), body_bytes_max=BODY_BYTES_MAX)
 
-    async def _about(self, name: Name, access: CallerAccess) -> None:
+    async def _authorize(self, name: Name, access: CallerAccess) -> None:
         require_queue(access, self._engine, name)
 
     async def list(self, access: CallerAccess) -> RuleList:

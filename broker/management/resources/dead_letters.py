@@ -33,9 +33,9 @@ class DeadLetterCalls:
 
     def add_to(self, calls: Calls) -> None:
         """Declare them."""
-        calls.add("GET", "/dead-letters/groups", self.groups, about=self._about, problems=(404, 503))
+        calls.add("GET", "/dead-letters/groups", self.groups, authorize=self._authorize, problems=(404, 503))
 
-    async def _about(self, access: CallerAccess, queue: OneQueue = "") -> None:
+    async def _authorize(self, access: CallerAccess, queue: OneQueue = "") -> None:
         if queue:
             require_queue(access, self._engine, queue)
 

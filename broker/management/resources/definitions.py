@@ -9,7 +9,7 @@ from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from broker.management.calls import Calls, whole
+from broker.management.calls import Calls, authorize_whole
 from broker.management.definitions.exporting import Exporting
 from broker.management.definitions.importing import Importing
 from broker.management.durable import durable
@@ -37,8 +37,15 @@ class DefinitionCalls:
 
     def add_to(self, calls: Calls) -> None:
         """Declare them."""
-        calls.add("GET", "/definitions", self.export, about=whole, response_model=Definitions)
-        calls.add("POST", "/definitions", self.import_, about=whole, problems=(507,), body_bytes_max=BODY_BYTES_MAX)
+        calls.add("GET", "/definitions", self.export, authorize=authorize_whole, response_model=Definitions)
+        calls.add(
+            "POST",
+            "/definitions",
+            self.import_,
+            authorize=authorize_whole,
+            problems=(507,),
+            body_bytes_max=BODY_BYTES_MAX,
+        )
 
     async def export(self, auto_created: Automatic = False) -> Response:
         """All definitions: addresses, queues, diverts, address settings, permissions and users."""

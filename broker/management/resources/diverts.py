@@ -34,11 +34,11 @@ class DivertCalls:
 
     def add_to(self, calls: Calls) -> None:
         """Declare them."""
-        calls.add("GET", "/diverts", self.list, about=anybody)
-        calls.add("PUT", "/diverts/{name}", self.create, about=_about_new, status=201, problems=(409, 507))
-        calls.add("DELETE", "/diverts/{name}", self.delete, about=self._about)
+        calls.add("GET", "/diverts", self.list, authorize=anybody)
+        calls.add("PUT", "/diverts/{name}", self.create, authorize=_authorize_new, status=201, problems=(409, 507))
+        calls.add("DELETE", "/diverts/{name}", self.delete, authorize=self._authorize)
 
-    async def _about(self, name: Name, access: CallerAccess) -> None:
+    async def _authorize(self, name: Name, access: CallerAccess) -> None:
         require_divert(access, self._engine, name)
 
     async def list(self, access: CallerAccess, limit: Limit = LIMIT_DEFAULT, after: After = "") -> DivertList:
@@ -68,6 +68,6 @@ class DivertCalls:
         return DivertDeleted(divert=name)
 
 
-async def _about_new(body: NewDivert, access: CallerAccess) -> None:
+async def _authorize_new(body: NewDivert, access: CallerAccess) -> None:
     for address in (body.address, *body.forwarding_addresses):
         require_address(access, address)

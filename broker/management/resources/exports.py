@@ -17,7 +17,7 @@ from broker.engine.model.message import PropertyView
 from broker.engine.model.task import Task, TaskKind
 from broker.management import lines
 from broker.management.callers import require_queue, require_task
-from broker.management.calls import CallerAccess, Calls, whole
+from broker.management.calls import CallerAccess, Calls, authorize_whole
 from broker.management.client_tasks import turn
 from broker.management.cursors import cursor, place
 from broker.management.durable import durable
@@ -65,13 +65,13 @@ class ExportCalls:
 
     def add_to(self, calls: Calls) -> None:
         """Declare them."""
-        path, about = "/queues/{name}", self._about
+        path, authorize = "/queues/{name}", self._authorize
         content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
         calls.add(
             "GET",
             f"{path}/messages:export",
             self.export,
-            about=self._about_export,
+            authorize=self._authorize_export,
             response_model=ExportedMessages,
             problems=(409, 503),
         )
@@ -79,27 +79,34 @@ class ExportCalls:
             "GET",
             f"{path}/messages/{{id}}/stored-body",
             self.stored_body,
-            about=about,
+            authorize=authorize,
             problems=(503,),
             response_class=Response,
             documented={200: {"description": "A piece of at most 1 MiB.", "content": content}},
         )
-        calls.add("PUT", "/uploads/{id}", self.upload, about=whole, problems=(409, 507), body_bytes_max=PIECE_BYTES_MAX)
-        calls.add("DELETE", "/uploads/{id}", self.end_upload, about=whole)
+        calls.add(
+            "PUT",
+            "/uploads/{id}",
+            self.upload,
+            authorize=authorize_whole,
+            problems=(409, 507),
+            body_bytes_max=PIECE_BYTES_MAX,
+        )
+        calls.add("DELETE", "/uploads/{id}", self.end_upload, authorize=authorize_whole)
         calls.add(
             "POST",
             "/messages:import",
             self.import_,
-            about=whole,
+            authorize=authorize_whole,
             problems=(404, 409, 507),
             body_bytes_max=lines.BODY_BYTES_MAX,
             openapi_extra=lines.documented(lines.SCHEMA),
         )
 
-    async def _about(self, name: Name, access: CallerAccess) -> None:
+    async def _authorize(self, name: Name, access: CallerAccess) -> None:
         require_queue(access, self._engine, name)
 
-    async def _about_export(self, name: Name, access: CallerAccess, task: StepOf = 0) -> None:
+    async def _authorize_export(self, name: Name, access: CallerAccess, task: StepOf = 0) -> None:
         require_queue(access, self._engine, name)
         if task:  # else its answers would tell of another queue's task
             require_task(access, self._engine.tasks.task(task))
@@ -130,7 +137,7 @@ class ExportCalls:
         if id:
             message, state = self._engine.messages.find(queue, id)
             self._count(step, 1, 1)
-            return _answer([] if dry_run else [lines.shown(queue, message, state)], None)
+            return _answer([] if dry_run else [lines.json_line(queue, message, state)], None)
         fits = None if selector is None else lambda message: selector.matches(PropertyView(message))
         look = Look(self._broker, queue, last, limit, lines.LOOKED_AT_MAX, fits)
         messages = await in_turns(lines.texts(look, queue) if not dry_run else (None for _ in look))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.requests import Request
 
-from broker.management.calls import Calls, whole
+from broker.management.calls import Calls, authorize_whole
 from broker.management.cursors import after_name
 from broker.management.durable import durable
 from broker.management.models.base import LIMIT_DEFAULT, After, Limit, Name
@@ -23,12 +23,18 @@ class LinkCalls:
     def add_to(self, calls: Calls) -> None:
         """Declare them."""
         path = "/links/{name:bare}"
-        calls.add("GET", "/links", self.list, about=whole)
-        calls.add("GET", path, self.show, about=whole)
-        calls.add("POST", f"{path}:start", self.start, about=whole, problems=(409,))
-        calls.add("POST", f"{path}:stop", self.stop, about=whole, problems=(409,))
-        calls.add("POST", f"{path}:pause", self.pause, about=whole, problems=(409,))
-        calls.add("POST", f"{path}/routes/{{route:bare}}:resolve", self.resolve, about=whole, problems=(409, 503))
+        calls.add("GET", "/links", self.list, authorize=authorize_whole)
+        calls.add("GET", path, self.show, authorize=authorize_whole)
+        calls.add("POST", f"{path}:start", self.start, authorize=authorize_whole, problems=(409,))
+        calls.add("POST", f"{path}:stop", self.stop, authorize=authorize_whole, problems=(409,))
+        calls.add("POST", f"{path}:pause", self.pause, authorize=authorize_whole, problems=(409,))
+        calls.add(
+            "POST",
+            f"{path}/routes/{{route:bare}}:resolve",
+            self.resolve,
+            authorize=authorize_whole,
+            problems=(409, 503),
+        )
 
     async def list(self, limit: Limit = LIMIT_DEFAULT, after: After = "") -> LinkList:
         """The links by name, with their routes."""

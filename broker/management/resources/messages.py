@@ -38,21 +38,21 @@ class MessageCalls:
 
     def add_to(self, calls: Calls) -> None:
         """Declare them."""
-        path, about = "/queues/{name}/messages", self._about
+        path, authorize = "/queues/{name}/messages", self._authorize
         content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-        calls.add("GET", path, self.browse, about=about, response_model=MessageList, problems=(503,))
-        calls.add("GET", f"{path}/{{id}}", self.show, about=about, problems=(503,))
+        calls.add("GET", path, self.browse, authorize=authorize, response_model=MessageList, problems=(503,))
+        calls.add("GET", f"{path}/{{id}}", self.show, authorize=authorize, problems=(503,))
         calls.add(
             "GET",
             f"{path}/{{id}}/body",
             self.download,
-            about=about,
+            authorize=authorize,
             problems=(503,),
             response_class=Response,
             documented={200: {"description": "The body as it is.", "content": content}},
         )
 
-    async def _about(self, name: Name, access: CallerAccess) -> None:
+    async def _authorize(self, name: Name, access: CallerAccess) -> None:
         require_queue(access, self._engine, name)
 
     async def browse(self, name: Name, limit: PageLimit = 0, after: After = "", filter: Selector = "") -> Response:

@@ -23,7 +23,7 @@ from broker.management.models.queues import (
     queue_counts,
     queue_shown,
 )
-from broker.management.models.settings import asked
+from broker.management.models.settings import requested
 from broker.management.names import Names
 from broker.management.operator_log import log_action
 from broker.management.ports import Broker
@@ -41,14 +41,14 @@ class QueueCalls:
 
     def add_to(self, calls: Calls) -> None:
         """Declare them."""
-        path, about = "/queues/{name}", self._about
-        calls.add("GET", "/queues", self.list, about=anybody)
-        calls.add("GET", path, self.show, about=about)
-        calls.add("PUT", path, self.create, about=_about_new, status=201, problems=(404, 409, 507))
-        calls.add("PATCH", path, self.change, about=about, problems=(409, 507))
-        calls.add("DELETE", path, self.delete, about=about, problems=(409,))
+        path, authorize = "/queues/{name}", self._authorize
+        calls.add("GET", "/queues", self.list, authorize=anybody)
+        calls.add("GET", path, self.show, authorize=authorize)
+        calls.add("PUT", path, self.create, authorize=_authorize_new, status=201, problems=(404, 409, 507))
+        calls.add("PATCH", path, self.change, authorize=authorize, problems=(409, 507))
+        calls.add("DELETE", path, self.delete, authorize=authorize, problems=(409,))
 
-    async def _about(self, name: Name, access: CallerAccess) -> None:
+    async def _authorize(self, name: Name, access: CallerAccess) -> None:
         require_queue(access, self._engine, name)
 
     async def list(
@@ -83,7 +83,7 @@ class QueueCalls:
             None if body.routing_type is None else RoutingType[body.routing_type],
             durable=body.durable,
             filter=parse_selector(body.filter),
-            asked=asked(body.attributes),
+            requested=requested(body.attributes),
             make_address=body.make_address,
         )
         self._broker.tick.enter()
@@ -94,7 +94,7 @@ class QueueCalls:
 
     async def change(self, request: Request, name: Name, body: QueueChange) -> QueueShown:
         """Change attributes of a queue, or pause or resume its deliveries; answered once that is on disk."""
-        queue, attributes, paused = self._engine.queue(name), asked(body.attributes), body.paused
+        queue, attributes, paused = self._engine.queue(name), requested(body.attributes), body.paused
         queue.check_public()
         self._broker.tick.enter()
         if attributes and self._engine.operators.change(queue, attributes):
@@ -122,5 +122,5 @@ class QueueCalls:
         return QueueDeleted(queue=queue.name, messages=messages)
 
 
-async def _about_new(name: Name, access: CallerAccess, body: NewQueue | None = None) -> None:
+async def _authorize_new(name: Name, access: CallerAccess, body: NewQueue | None = None) -> None:
     require_new_queue(access, (body.address if body else "") or name, name)

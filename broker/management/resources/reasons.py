@@ -12,8 +12,8 @@ from broker.reasons.table import reasons
 
 def add_to(calls: Calls) -> None:
     """Declare the calls, open to any logged-in user: they reveal nothing about this broker."""
-    calls.add("GET", "/reasons", list_all, about=anybody)
-    calls.add("GET", "/reasons/{word}", explain, about=anybody)
+    calls.add("GET", "/reasons", list_all, authorize=anybody)
+    calls.add("GET", "/reasons/{word}", explain, authorize=anybody)
 
 
 async def list_all() -> ReasonList:

@@ -33,30 +33,32 @@ class TaskCalls:
 
     def add_to(self, calls: Calls) -> None:
         """Declare them."""
-        about = self._about
+        authorize = self._authorize
         calls.add(
             "POST",
             "/tasks",
             self.start,
-            about=self._about_new,
+            authorize=self._authorize_new,
             status=201,
             problems=(404, 409, 503, 507),
             body_bytes_max=BODY_BYTES_MAX,
         )
-        calls.add("GET", "/tasks", self.list, about=anybody)
-        calls.add("GET", "/tasks/{task:digits}", self.show, about=about)  # does not match paths that end in `:pause`
-        calls.add("POST", "/tasks/{task}:pause", self.pause, about=about, problems=(409,))
-        calls.add("POST", "/tasks/{task}:resume", self.resume, about=about, problems=(409,))
-        calls.add("POST", "/tasks/{task}:cancel", self.cancel, about=about, problems=(409,))
-        calls.add("POST", "/tasks/{task}:end", self.end, about=about, problems=(409,))
-        calls.add("POST", "/tasks/{task}:remove", self.remove, about=about, problems=(409, 503))
+        calls.add("GET", "/tasks", self.list, authorize=anybody)
+        calls.add(
+            "GET", "/tasks/{task:digits}", self.show, authorize=authorize
+        )  # does not match paths that end in `:pause`
+        calls.add("POST", "/tasks/{task}:pause", self.pause, authorize=authorize, problems=(409,))
+        calls.add("POST", "/tasks/{task}:resume", self.resume, authorize=authorize, problems=(409,))
+        calls.add("POST", "/tasks/{task}:cancel", self.cancel, authorize=authorize, problems=(409,))
+        calls.add("POST", "/tasks/{task}:end", self.end, authorize=authorize, problems=(409,))
+        calls.add("POST", "/tasks/{task}:remove", self.remove, authorize=authorize, problems=(409, 503))
 
-    async def _about_new(self, body: NewTask, access: CallerAccess) -> None:
+    async def _authorize_new(self, body: NewTask, access: CallerAccess) -> None:
         if TaskKind(body.kind).named:
             return require_whole(access)
         return require_new_task(access, self._engine, body.queue, body.target, edits=bool(body.edit.edit))
 
-    async def _about(self, task: TaskId, access: CallerAccess) -> None:
+    async def _authorize(self, task: TaskId, access: CallerAccess) -> None:
         require_task(access, self._engine.tasks.task(task))
 
     async def list(self, access: CallerAccess, limit: Limit = LIMIT_DEFAULT, after: After = "") -> TaskList:
@@ -133,8 +135,8 @@ class TaskCalls:
         self._broker.tick.enter()
         self._engine.tasks.steer(task, verb)
         if verb is TaskVerb.CANCEL:
-            log_action(request, "task.cancelled", **task.about)
+            log_action(request, "task.cancelled", **task.log_fields)
         else:
-            log_action(request, "task.paused" if verb is TaskVerb.PAUSE else "task.resumed", **task.about)
+            log_action(request, "task.paused" if verb is TaskVerb.PAUSE else "task.resumed", **task.log_fields)
         await durable(self._engine)
         return task_shown(task)

@@ -7,7 +7,7 @@ import asyncio
 from starlette.responses import Response
 
 from broker.engine.model.errors import NotFound, NotReadable
-from broker.management.calls import Calls, whole
+from broker.management.calls import Calls, authorize_whole
 from broker.management.models.base import MessageId
 from broker.management.models.trails import TrailShown, trail_shown
 from broker.management.trails import TrailFinder
@@ -21,7 +21,14 @@ class TrailCalls:
 
     def add_to(self, calls: Calls) -> None:
         """Declare them."""
-        calls.add("GET", "/messages/{id}/trail", self.trail, about=whole, response_model=TrailShown, problems=(503,))
+        calls.add(
+            "GET",
+            "/messages/{id}/trail",
+            self.trail,
+            authorize=authorize_whole,
+            response_model=TrailShown,
+            problems=(503,),
+        )
 
     async def trail(self, id: MessageId) -> Response:
         """Everything that the journal, including its kept segments, records about a message, by any id it ever had."""

@@ -153,7 +153,7 @@ class Attacher:
         self._nodes.take_up(link, queue.address.name)
         copies = queue.routing_type is RoutingType.MULTICAST
         self._answer(link, attach, granted(source, filters, copies=copies, stays=wanted.durable), settled=settled)
-        made.send_kept()
+        made.send_available()
 
     def _take_over(self, name: str, made: OutgoingLink) -> None:
         """Take a subscription from the same link of another connection, whose network may have failed unnoticed.

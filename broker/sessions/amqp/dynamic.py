@@ -17,7 +17,7 @@ from typing import Final
 
 from broker.engine import Address
 from protocols.amqp.composite import composite_of
-from protocols.amqp.errors import INVALID_FIELD, AmqpError, DecodeError, link_error, shown
+from protocols.amqp.errors import INVALID_FIELD, AmqpError, DecodeError, format_value, link_error
 from protocols.amqp.link import Channel, Link
 from protocols.amqp.performatives import CONNECTION_CLOSE, LINK_DETACH, SESSION_END, DeleteOnClose, Source, Target
 from protocols.amqp.types import Array, Symbol
@@ -51,7 +51,7 @@ def _is_lifetime(value: object) -> bool:
 
 
 def _invalid(name: str, wanted: str) -> AmqpError:
-    return link_error(INVALID_FIELD, f"attach: {shown(name)} of a dynamic node is {wanted}.")
+    return link_error(INVALID_FIELD, f"attach: {format_value(name)} of a dynamic node is {wanted}.")
 
 
 def properties(*, topic: bool) -> dict[str, object]:

@@ -161,7 +161,7 @@ class IncomingLink:
         target, relay, linked = self._target, not self._target.name, self.peer is not Peer.CLIENT
         link_id, bartleby = None, self.peer is Peer.BARTLEBY
         if relay:
-            self.refusals.keep(ids, event.tags)
+            self.refusals.note_tags(ids, event.tags)
         for at, payload in enumerate(event.payloads):
             try:
                 known = b"" if run is None else run.section
@@ -288,7 +288,7 @@ class IncomingLink:
         if link_id is not None and self.peer is Peer.BARTLEBY:
             run.link_ids = {message: link_id}
         run.ids.append(event.id)
-        self.refusals.keep([event.id], [event.tag])
+        self.refusals.note_tags([event.id], [event.tag])
         self._runs.append(run)
         self.publish()
 

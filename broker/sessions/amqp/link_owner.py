@@ -137,7 +137,7 @@ class LinkOwner(BaseSession):
         for link in [*self.outgoing.by_link, *self.incoming.by_link]:
             if link.session is session:
                 self.drop(link, closed=False, detached=True, how=how)
-        self.answers.keep(lambda answer: answer.session is not session)
+        self.answers.retain(lambda answer: answer.session is not session)
         session.send_end(error)
 
     def drop(

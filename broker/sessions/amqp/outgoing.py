@@ -65,15 +65,15 @@ class OutgoingLink:
         """Whether its messages stay reserved for the link if the connection is lost."""
         return self.attached.reservation is not None
 
-    def send_kept(self) -> None:
+    def send_available(self) -> None:
         """Send the number of messages reserved for the link, as it may have granted no credit for them."""
-        kept = self._kept()
-        if kept != self.link.available:
-            self.link.available = kept
+        available = self._reserved()
+        if available != self.link.available:
+            self.link.available = available
             self.link.session.send_flow(self.link)
             self._owner.touch()
 
-    def _kept(self) -> int:
+    def _reserved(self) -> int:
         return self._owner.engine.consumers.kept_for(self.attached)
 
     @property
@@ -97,14 +97,14 @@ class OutgoingLink:
         consumer = self.attached
         if self._pending or self.large is not None:
             return False
-        if not consumer.closed and (not self._owner.engine.consumers.served(consumer, tick) or self._kept_back()):
+        if not consumer.closed and (not self._owner.engine.consumers.served(consumer, tick) or self._awaits_window()):
             return False
         if self.link.drain:
             self.link.send_drained()
             self._owner.engine.consumers.grant(consumer, 0)
         return True
 
-    def _kept_back(self) -> bool:
+    def _awaits_window(self) -> bool:
         """Whether there are messages and credit, and only the session's window or the socket has no room."""
         if not self.link.credit or (self.link.room and not self._owner.window.paused) or self.link.resumes_only:
             return False
@@ -123,7 +123,7 @@ class OutgoingLink:
         if self._settled:
             self._unflushed = True
         if self.link.available:
-            self.link.available = self._kept()
+            self.link.available = self._reserved()
         if self._pending or len(messages) > self.link.room:
             self._pending.extend(messages)
             self._pump()

@@ -36,8 +36,8 @@ class Refusals:
         self._target = target
         self._tags: dict[int, bytes] = {}  # by delivery id
 
-    def keep(self, ids: Iterable[int], tags: Iterable[bytes]) -> None:
-        """Keep the tags of the relay's deliveries, which name them if they are refused."""
+    def note_tags(self, ids: Iterable[int], tags: Iterable[bytes]) -> None:
+        """Note the tags of the relay's deliveries, which name them if they are refused."""
         self._tags.update(zip(ids, tags, strict=True))
 
     def forget(self) -> None:

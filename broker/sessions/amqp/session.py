@@ -166,7 +166,7 @@ class AmqpSession(AmqpEndpoint):
         if isinstance(gone, OutgoingLink) and gone.reserves:  # its messages go to another link of this peer
             for other in self.outgoing.by_link.values():
                 if isinstance(other, OutgoingLink):
-                    other.send_kept()
+                    other.send_available()
         assert self._attacher is not None, "the connection is open"
         self._attacher.release(link, closed=closed, detached=detached)
 

@@ -23,7 +23,7 @@ from broker.sessions.amqp.dynamic import COPY, MOVE, lasting, properties
 from broker.sessions.amqp.link_id import LINK_CAPABILITY, ON_DEMAND, RESERVE_MS, RESERVE_NAME, RESERVE_PART
 from broker.sessions.amqp.link_owner import LinkOwner
 from broker.sessions.amqp.terms import GLOBAL, SHARED, TOPIC, offered, stated_routing
-from protocols.amqp.errors import INVALID_FIELD, link_error, shown
+from protocols.amqp.errors import INVALID_FIELD, format_value, link_error
 from protocols.amqp.performatives import LINK_DETACH, NEVER, Attach, SenderSettleMode, Source, TerminusDurability
 from protocols.amqp.types import Described, ULong
 
@@ -57,7 +57,7 @@ def read_filters(filters: dict[str, object] | None) -> Filters:
             continue
         if value.descriptor in _SELECTOR:
             if not isinstance(value.value, str):
-                raise link_error(INVALID_FIELD, f"The selector {shown(name)} is a string.")
+                raise link_error(INVALID_FIELD, f"The selector {format_value(name)} is a string.")
             found.selector = value.value
         elif value.descriptor in _NO_LOCAL:
             found.no_local = True

@@ -18,8 +18,8 @@ from protocols.amqp.errors import (
     RESOURCE_LIMIT_EXCEEDED,
     TRANSACTION_ROLLBACK,
     TRANSACTION_UNKNOWN_ID,
+    format_value,
     link_error,
-    shown,
 )
 from protocols.amqp.link import Channel
 from protocols.amqp.performatives import Declared, Error, Outcome
@@ -69,7 +69,7 @@ class Transactions:
         """Return an open transaction.  Raises AmqpError."""
         found = self._open.get(txn_id)
         if found is None:
-            raise link_error(TRANSACTION_UNKNOWN_ID, f"There is no transaction {shown(txn_id.hex())}.")
+            raise link_error(TRANSACTION_UNKNOWN_ID, f"There is no transaction {format_value(txn_id.hex())}.")
         return found
 
     def let_only_roll_back(self, txn_id: bytes) -> None:

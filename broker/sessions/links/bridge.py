@@ -29,7 +29,7 @@ from broker.sessions.mqtt.terms import MqttOptions
 from broker.sessions.tick import Tick
 from protocols.mqtt.codes import ReasonCode
 from protocols.mqtt.encode import PublishHead
-from protocols.mqtt.errors import shown
+from protocols.mqtt.errors import format_value
 from protocols.mqtt.limits import Limits
 from protocols.mqtt.packets import Publish
 from protocols.mqtt.packets import Subscription as SubscriptionRequest
@@ -136,7 +136,7 @@ class InwardTopics:
         for at, topic in enumerate(run.topics):
             found = self._find(topic)
             if found is None:
-                why = f"no route of this link takes the topic {shown(topic)}"
+                why = f"no route of this link takes the topic {format_value(topic)}"
                 refused[at] = Refused(ReasonCode.TOPIC_NAME_INVALID, why)
                 continue
             run.topics[at], each = found

@@ -56,9 +56,9 @@ class BridgeReceiver(Receiver):
         return False
 
     def answer(self, run: Publish, outcomes: Outcomes) -> None:
-        kept = {at: why for at, why in outcomes.items() if why is not None and self._keeps(run, why)}
-        if kept:
-            outcomes = self._leave(run, outcomes, kept)
+        left = {at: why for at, why in outcomes.items() if why is not None and self._is_left(run, why)}
+        if left:
+            outcomes = self._leave(run, outcomes, left)
             if not run.topics:
                 return
         for at, topic in enumerate(run.topics):
@@ -74,21 +74,21 @@ class BridgeReceiver(Receiver):
         # Only a server may answer "no matching subscribers"; a link is a client.
         super().answer(run, {at: why for at, why in outcomes.items() if why is not None})
 
-    def _keeps(self, run: Publish, why: Refused) -> bool:
+    def _is_left(self, run: Publish, why: Refused) -> bool:
         """Whether the other end is to keep a message."""
         if not run.qos:
             return False
         return why.reason in _PASSING or (self._link.codec.version != V5 and why.reason not in DROPPED_SILENTLY)
 
-    def _leave(self, run: Publish, outcomes: Outcomes, kept: dict[int, Refused]) -> Outcomes:
+    def _leave(self, run: Publish, outcomes: Outcomes, left: dict[int, Refused]) -> Outcomes:
         """Remove the messages that the other end keeps from a run; returns the rest's outcomes.  Raises MqttError."""
-        for at, why in kept.items():
+        for at, why in left.items():
             route = self._by_topic.get(run.topics[at])
             if route is None or len(route.full) >= TOPICS_REMEMBERED_MAX:
                 self.end_for(run, outcomes, why)
             self._no_room(route, run.topics[at], why)
         if run.qos == 2:
-            self._session.incoming.refused([run.packet_ids[at] for at in kept])
-        places = [at for at in range(len(run.topics)) if at not in kept]
+            self._session.incoming.refused([run.packet_ids[at] for at in left])
+        places = [at for at in range(len(run.topics)) if at not in left]
         run.topics, run.packet_ids = [run.topics[at] for at in places], [run.packet_ids[at] for at in places]
         return {new: outcomes[at] for new, at in enumerate(places) if at in outcomes}

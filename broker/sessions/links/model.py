@@ -213,7 +213,7 @@ class Link:
         return self.settings.name
 
     @property
-    def shown(self) -> State:
+    def status(self) -> State:
         """Its state for operators: in doubt as long as one of its routes is."""
         if self.state is State.RUNNING and any(each.state is State.IN_DOUBT for each in self.routes.values()):
             return State.IN_DOUBT

@@ -88,10 +88,10 @@ class UnsendableByBridge(Unsendable):
         self._report = report
 
     def give_up(self, consumer: Consumer, message: Message, why: ConversionError) -> None:
-        if not self.keeps(consumer, message, str(why)):
+        if not self.hold_back(consumer, message, str(why)):
             super().give_up(consumer, message, why)
 
-    def keeps(self, consumer: Consumer, message: Message, why: str) -> bool:
+    def hold_back(self, consumer: Consumer, message: Message, why: str) -> bool:
         """Hold a durable message back that no dead-letter address would keep; whether it waits."""
         engine, link = self._tick.engine, self._bridge.link
         if not message.header.durable or engine.messages.may_die(consumer.queue, message):
@@ -128,7 +128,7 @@ class MqttLinkSession(MqttEndpoint):
         other = self._bridge.session.other
         assert other is not None, "a link's session has one"
         seconds = min(-(-settings.idle_timeout // 1_000), KEEP_ALIVE_MAX)
-        self._keep_for(seconds)
+        self._set_keep_alive(seconds)
         pairs = [(SESSION_EXPIRY_INTERVAL, _FOR_EVER), (RECEIVE_MAXIMUM, min(settings.window, RECEIVE_MAXIMUM_DEFAULT))]
         self.codec.send(
             Connect(
@@ -144,7 +144,7 @@ class MqttLinkSession(MqttEndpoint):
         )
         self.touch()
 
-    def _keep_for(self, seconds: int) -> None:
+    def _set_keep_alive(self, seconds: int) -> None:
         """Set the keep alive; a server that is silent for twice as long counts as gone."""
         self._keep_alive = self.send_interval = seconds * 1_000
         self.receive_timeout = 2 * self._keep_alive
@@ -168,7 +168,7 @@ class MqttLinkSession(MqttEndpoint):
         properties = connack.properties
         keep_alive = properties.get(SERVER_KEEP_ALIVE)
         if keep_alive is not None:
-            self._keep_for(keep_alive)
+            self._set_keep_alive(keep_alive)
         qos_max, retains = properties.get(MAXIMUM_QOS), properties.get(RETAIN_AVAILABLE) != 0
         self.renderer = BridgeRenderer(bridge, version, qos_max=2 if qos_max is None else qos_max, retains=retains)
         self._connack = connack
@@ -260,7 +260,7 @@ class MqttLinkSession(MqttEndpoint):
             each.route.note(text)
             topic = self._bridge.common.sessions.syntax.to_topic(message.header.address)
             consumer.link = LinkTarget(self._bridge.link.name, (topic and each.peer_topic(topic)) or "")
-        if not self._untaken.keeps(consumer, message, text):
+        if not self._untaken.hold_back(consumer, message, text):
             reason = _DEATHS.get(code, DeadLetterReason.REJECTED)
             self.engine.consumers.reject(consumer, message.id, text=text, reason=reason)
 

@@ -63,9 +63,9 @@ class RouteStatus:
 
     def may_die(self, message: Message) -> bool:
         """Whether a message becomes a dead letter here if the other end refuses it."""
-        return self.route.settings.use_dead_letter and self.is_kept(message)
+        return self.route.settings.use_dead_letter and self.loses_nothing(message)
 
-    def is_kept(self, message: Message) -> bool:
+    def loses_nothing(self, message: Message) -> bool:
         """Whether nothing durable is lost if a message dies here."""
         queue = self._engine.queues.get(self.route.settings.local)
         return not message.header.durable or (queue is not None and self._engine.messages.may_die(queue, message))

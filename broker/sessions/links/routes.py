@@ -184,7 +184,7 @@ class SendingRoute(OutgoingLink):
         """Make a dead letter of a message that cannot be sent, if permitted; else wait with it."""
         consumers, status = self._owner.engine.consumers, self._status
         if isinstance(why, TooManyHops):
-            text, dies = str(why), status.is_kept(message)
+            text, dies = str(why), status.loses_nothing(message)
         else:
             text, dies = f"{status.where}: {why}", status.may_die(message)
             self.route.refused += 1

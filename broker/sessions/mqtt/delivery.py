@@ -68,7 +68,7 @@ class Deliveries:
         self._credit.forget(consumer)
         self._subscriptions.pop(consumer, None)
 
-    def settle(self, subscriptions: Iterable[Subscription], ending: Ending) -> None:
+    def apply_ending(self, subscriptions: Iterable[Subscription], ending: Ending) -> None:
         """Do with the messages of subscriptions what the table of `endings` says."""
         wanted: dict[Consumer, Outcomes] = {}
         for subscription in subscriptions:
@@ -78,7 +78,7 @@ class Deliveries:
             wanted[consumer] = outcomes = IN_FLIGHT_OUTCOMES[subscription.kind, ending]
             if outcomes.parked is not Outcome.STAYS:
                 self._engine.consumers.withdraw(consumer, self._credit.parked.take(consumer))
-        self.in_flight.settle(wanted)
+        self.in_flight.apply_outcomes(wanted)
 
     def connect(self, port: Port, receive_maximum: int, bytes_in_flight_max: int = -1) -> None:
         """Begin a connection: send messages in flight again, then resume deliveries."""
@@ -220,7 +220,7 @@ class Deliveries:
         """
         subscription = self._subscriptions.get(consumer) or self.retired.get(consumer)
         if subscription is not None:
-            self.settle([subscription], Ending.QUEUE_DELETED if consumer.queue.deleted else Ending.REVOKED)
+            self.apply_ending([subscription], Ending.QUEUE_DELETED if consumer.queue.deleted else Ending.REVOKED)
             self.remove(consumer)
             if consumer.revoked:
                 self._engine.subscriptions.revoked(subscription)

@@ -48,7 +48,7 @@ HOPS: Final = "bartleby-hops"
 _HOPS_BYTES: Final = HOPS.encode()
 
 #: Heads with more bytes of properties than this are not cached.
-KEPT_BYTES_MAX: Final = 256
+CACHED_BYTES_MAX: Final = 256
 
 _OWN: Final = (MESSAGE_EXPIRY_INTERVAL, TOPIC_ALIAS, SUBSCRIPTION_IDENTIFIER, WILL_DELAY_INTERVAL)
 
@@ -64,9 +64,9 @@ _BARE: Final = tuple(bytes([flags]) for flags in range(32))
 
 def make_head(qos: int, retain: bool, properties: Properties) -> bytes:
     """Return the head of messages; equal heads share one object unless they are large."""
-    if len(properties.raw) > KEPT_BYTES_MAX:
+    if len(properties.raw) > CACHED_BYTES_MAX:
         return _make_head(qos, retain, properties)
-    return _kept_head(qos, retain, properties)
+    return _cached_head(qos, retain, properties)
 
 
 def _make_head(qos: int, retain: bool, properties: Properties) -> bytes:
@@ -84,7 +84,7 @@ def _without_reserved(properties: Properties) -> Properties:
     return Properties(pairs)
 
 
-_kept_head: Final = lru_cache(maxsize=1024)(_make_head)
+_cached_head: Final = lru_cache(maxsize=1024)(_make_head)
 
 
 def retained_head(head: bytes) -> bytes:

@@ -138,11 +138,11 @@ class InFlight:
             self._answered = settled
             if ack.type is PacketType.PUBREC and stored is not None:
                 self._engine.sessions.packet_ids.released(stored, outcome.release)
-            self._settle(settled)
+            self._consume(settled)
             self._answered = ()
         return outcome
 
-    def _settle(self, settled: Sequence[Flying]) -> None:
+    def _consume(self, settled: Sequence[Flying]) -> None:
         """Consume messages that the client has."""
         for subscription, run in groupby(settled, _SUBSCRIPTION):
             self._consumed(subscription, [message.id for _, message in run])
@@ -162,7 +162,7 @@ class InFlight:
     def recover(self) -> set[tuple[Consumer | None, int]]:
         """Complete an interrupted `acknowledge` after a failure of the session.  Returns the deliveries in flight."""
         answered, self._answered = self._answered, ()
-        self._settle(answered)
+        self._consume(answered)
         return {(subscription.consumer, message.id) for _, _, subscription, message in self}
 
     def _landed(self, messages: Iterable[Message]) -> None:
@@ -180,7 +180,7 @@ class InFlight:
         self._landed(found.values())
         self._returned(list(found.values()), list(found))
 
-    def settle(self, wanted: Mapping[Consumer, Outcomes]) -> None:
+    def apply_outcomes(self, wanted: Mapping[Consumer, Outcomes]) -> None:
         """Do with the messages in flight of each consumer what the table of `endings` says."""
         found: dict[tuple[Consumer, Sent], dict[int, Message]] = {}
         if any(each is not Outcome.STAYS for outcomes in wanted.values() for each in outcomes[:2]):
@@ -190,9 +190,11 @@ class InFlight:
                     found.setdefault((consumer, state), {})[packet_id] = message
         for (consumer, state), messages in found.items():
             at_least_once, exactly_once, _ = wanted[consumer]
-            self._settle_run(consumer, state, messages, at_least_once if state is Sent.AT_LEAST_ONCE else exactly_once)
+            self._apply_outcome(
+                consumer, state, messages, at_least_once if state is Sent.AT_LEAST_ONCE else exactly_once
+            )
 
-    def _settle_run(self, consumer: Consumer, state: Sent, sent: dict[int, Message], outcome: Outcome) -> None:
+    def _apply_outcome(self, consumer: Consumer, state: Sent, sent: dict[int, Message], outcome: Outcome) -> None:
         """The same for messages of one consumer, all sent with one QoS."""
         if outcome is Outcome.STAYS or (outcome is Outcome.DELETED and self.stored is None):
             return  # in the second case the session is ending, and its packet identifiers with it

@@ -26,7 +26,7 @@ from protocols.mqtt.topics import AddressSyntax
 
 #: How many heads are cached, and how many bytes of properties each may have; larger ones rarely repeat.
 HEADS_MAX: Final = 8192
-PROPERTIES_KEPT_BYTES_MAX: Final = 256
+PROPERTIES_CACHED_BYTES_MAX: Final = 256
 
 #: The largest message expiry interval, in seconds (four bytes).
 _EXPIRY_MAX: Final = 0xFFFF_FFFF
@@ -81,7 +81,7 @@ class Heads:
                 )
             except ValueError as error:
                 raise ConversionError(f"MQTT has no topic for the address {address}: {error}") from error
-            if len(properties) <= PROPERTIES_KEPT_BYTES_MAX:
+            if len(properties) <= PROPERTIES_CACHED_BYTES_MAX:
                 if len(self._heads) >= HEADS_MAX:
                     self._heads.clear()
                 self._heads[key] = head

@@ -71,13 +71,13 @@ class Finishing:
 
     def leave(self, ending: Ending) -> None:
         """Do with their messages what is to be done when the connection has ended."""
-        self._deliveries.settle(self._deliveries.retired.values(), ending)
+        self._deliveries.apply_ending(self._deliveries.retired.values(), ending)
         self.check()
 
     def drop(self) -> LongWork:
         """End all, as the session ends."""
         retired = self._deliveries.retired
-        self._deliveries.settle(retired.values(), Ending.SESSION_ENDED)
+        self._deliveries.apply_ending(retired.values(), Ending.SESSION_ENDED)
         while retired:
             _, subscription = retired.popitem()
             self._engine.subscriptions.finished(subscription, redelivery.INTERRUPTED)
@@ -255,7 +255,7 @@ class Subscriptions:
         if subscription is None:
             return ReasonCode.NO_SUBSCRIPTION_EXISTED
         self.changed[filter.text] = None
-        self._deliveries.settle([subscription], Ending.UNSUBSCRIBED)
+        self._deliveries.apply_ending([subscription], Ending.UNSUBSCRIBED)
         self._drop(subscription, Ending.UNSUBSCRIBED)
         return ReasonCode.SUCCESS
 
@@ -265,7 +265,7 @@ class Subscriptions:
         self.changed[text] = None
         queue = self._engine.queues.get(subscription.name)
         subscription.borrowed = subscription.borrowed or (queue is not None and queue.message_count > 0)
-        self._deliveries.settle([subscription], Ending.SESSION_ENDED)
+        self._deliveries.apply_ending([subscription], Ending.SESSION_ENDED)
         self._drop(subscription, Ending.SESSION_ENDED)
 
     def _drop(self, subscription: Subscription, ending: Ending) -> None:
@@ -289,7 +289,7 @@ class Subscriptions:
         for subscription in self:
             if not subscription.has_messages:
                 subscription.former = None
-        self._deliveries.settle(self, ending)
+        self._deliveries.apply_ending(self, ending)
         for subscription in list(self):
             yield LEAVE_COST
             consumer = subscription.attached
@@ -343,7 +343,7 @@ class Subscriptions:
     def drop_all(self) -> LongWork:
         """End all, as the session ends."""
         yield from self.finishing.drop()
-        self._deliveries.settle(self, Ending.SESSION_ENDED)
+        self._deliveries.apply_ending(self, Ending.SESSION_ENDED)
         while self._by_filter:
             _, subscription = self._by_filter.popitem()
             self._drop(subscription, Ending.SESSION_ENDED)
@@ -383,7 +383,7 @@ class Subscriptions:
             subscription.filtered_for = None if each.get("filtered_for") is None else str(each["filtered_for"])
             former = each.get("former")
             if isinstance(former, dict):
-                subscription.keep_former(former["qos"], former["below"])
+                subscription.split_at(former["qos"], former["below"])
             id = each.get("queue_id")
             subscription.queue_id = self._engine.subscriptions.found(subscription) if id is None else int(str(id))
             if each.get("leaving"):

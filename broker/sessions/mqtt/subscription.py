@@ -73,10 +73,10 @@ class Subscription(ClientSubscription):
         highest = self.qos if self.former is None else max(self.qos, self.former.qos)
         self.former = None
         if asked.qos < highest and self.has_messages:
-            self.keep_former(highest, next_id)
+            self.split_at(highest, next_id)
         self.ask(asked, identifier)
 
-    def keep_former(self, qos: int, below: int) -> None:
+    def split_at(self, qos: int, below: int) -> None:
         """Let another QoS hold for messages with ids below a certain one."""
         self.former = former = Subscription(self.client, self.pattern, self.wildcard, self.share, self.filter)
         former.ask(SubscriptionRequest(self.filter, qos, self.no_local, self.retain_as_published), self.identifier)

@@ -15,7 +15,7 @@ from broker.sessions.stomp.headers import Headers, boolean, error, refused
 from broker.sessions.stomp.port import Port
 from broker.sessions.stomp.subscribe import Subscriptions
 from broker.sessions.stomp.transactions import Transactions
-from protocols.stomp.errors import shown
+from protocols.stomp.errors import format_value
 from protocols.stomp.frames import Acks, Frame
 
 #: Digits of a 64-bit number, and bytes of a message-id: two of them and a comma.
@@ -63,24 +63,24 @@ class Acknowledging:
         if long:
             self._steps.work(_chained(long))
 
-    def _settle(
+    def _apply(
         self,
         command: str,
         headers: Headers,
         consumer: Consumer,
         id: int,
-        settle: Callable[[int], None],
+        apply: Callable[[int], None],
         *,
         returns: bool = False,
     ) -> None:
-        """Settle a delivery, and those before it if its subscription is cumulative: many of them in portions.
+        """Apply a call to a delivery and, if its subscription is cumulative, to those before it, many in portions.
 
         `returns`: they return to their queue.  Raises EngineError.
         """
         if self._engine.consumers.covers_many(consumer, (id,)):
-            self._steps.work(self._in_portions(command, headers, consumer, id, settle, returns=returns))
+            self._steps.work(self._in_portions(command, headers, consumer, id, apply, returns=returns))
         else:
-            settle(id)
+            apply(id)
 
     def _in_portions(
         self,
@@ -88,12 +88,12 @@ class Acknowledging:
         headers: Headers,
         consumer: Consumer,
         id: int,
-        settle: Callable[[int], None],
+        apply: Callable[[int], None],
         *,
         returns: bool,
     ) -> LongWork:
         try:
-            yield from self._engine.consumers.settle_in_portions(consumer, id, settle, returns=returns)
+            yield from self._engine.consumers.settle_in_portions(consumer, id, apply, returns=returns)
         except EngineError as refusal:
             self._port.fail_with(refused(command, refusal, headers))
 
@@ -107,14 +107,18 @@ class Acknowledging:
         if id.isdigit() and len(value) <= MESSAGE_ID_BYTES_MAX:
             subscription = self._subscriptions.numbered(number)
         if subscription is None:
-            raise error(command, "unknown message", f"there is no delivery {shown(value)} to this connection", headers)
+            raise error(
+                command, "unknown message", f"there is no delivery {format_value(value)} to this connection", headers
+            )
         named = headers.get(b"subscription")
         if named is not None and named != subscription.id:
-            theirs = shown(subscription.id)
-            detail = f"message {shown(value)} was delivered to subscription {theirs}, not to {shown(named)}"
+            theirs = format_value(subscription.id)
+            detail = (
+                f"message {format_value(value)} was delivered to subscription {theirs}, not to {format_value(named)}"
+            )
             raise error(command, "unknown message", detail, headers)
         if not subscription.acknowledged:
-            detail = f"subscription {shown(subscription.id)} acknowledges automatically (ack:auto)"
+            detail = f"subscription {format_value(subscription.id)} acknowledges automatically (ack:auto)"
             raise error(command, "unexpected acknowledgement", detail, headers)
         return subscription, int(id)
 
@@ -125,7 +129,7 @@ class Acknowledging:
         tx = self._transactions.of(headers, "ACK")
         if isinstance(subscription, Subscription):
             consumer, acknowledge = subscription.consumer, self._engine.consumers.acknowledge
-            self._settle("ACK", headers, consumer, id, lambda each: acknowledge(consumer, each, tx))
+            self._apply("ACK", headers, consumer, id, lambda each: acknowledge(consumer, each, tx))
 
     def nack(self, frame: Frame) -> None:
         """Process a NACK.  Raises StompError, EngineError."""
@@ -139,9 +143,9 @@ class Acknowledging:
         consumer, consumers, how = subscription.consumer, self._engine.consumers, redelivery.rejected(text)
         if requeue:
             back, returns = partial(consumers.give_back, consumer, how=how, tx=tx), tx is None
-            self._settle("NACK", headers, consumer, id, back, returns=returns)
+            self._apply("NACK", headers, consumer, id, back, returns=returns)
         else:
-            self._settle("NACK", headers, consumer, id, lambda each: consumers.reject(consumer, each, text=text, tx=tx))
+            self._apply("NACK", headers, consumer, id, lambda each: consumers.reject(consumer, each, text=text, tx=tx))
 
 
 def _chained(works: list[LongWork]) -> LongWork:

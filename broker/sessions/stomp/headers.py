@@ -21,7 +21,7 @@ from broker.engine.model.message import (
 from broker.sessions.plain_values import header_text
 from broker.sessions.stomp.format import BROKERS, CONTENT_LENGTH, NEUTRAL_NAMES, STOMP_FORMAT, encode_head
 from protocols.stomp.connection import parse_heartbeat
-from protocols.stomp.errors import StompError, shown
+from protocols.stomp.errors import StompError, format_value
 from protocols.stomp.frames import Frame
 from protocols.stomp.headers import escape, is_name
 
@@ -115,7 +115,7 @@ def routing_type(value: bytes | None, name: str, command: str, headers: Headers)
     try:
         return RoutingType[value.decode()]
     except KeyError:
-        detail = f"{name} must be ANYCAST or MULTICAST, not {shown(value)}"
+        detail = f"{name} must be ANYCAST or MULTICAST, not {format_value(value)}"
         raise error(command, f"invalid {name}", detail, headers) from None
 
 
@@ -128,7 +128,7 @@ def number(headers: Headers, name: bytes, command: str, *, low: int, high: int) 
     if len(text) <= 20 and text.lstrip(b"-").isdigit() and low <= int(text) <= high:
         return int(text)
     word = name.decode()
-    raise error(command, f"invalid {word}", f"{word} must be {low} to {high}, not {shown(value)}", headers)
+    raise error(command, f"invalid {word}", f"{word} must be {low} to {high}, not {format_value(value)}", headers)
 
 
 def boolean(headers: Headers, name: bytes, command: str, *, default: bool) -> bool:
@@ -140,7 +140,7 @@ def boolean(headers: Headers, name: bytes, command: str, *, default: bool) -> bo
     if lower in (b"true", b"false"):
         return lower == b"true"
     word = name.decode()
-    raise error(command, f"invalid {word}", f"{word} must be true or false, not {shown(value)}", headers)
+    raise error(command, f"invalid {word}", f"{word} must be true or false, not {format_value(value)}", headers)
 
 
 def make_header(
@@ -289,7 +289,7 @@ def ack_mode(headers: Headers) -> AckMode:
     try:
         return AckMode(value.decode())
     except ValueError:
-        detail = f"ack must be auto, client or client-individual, not {shown(value)}"
+        detail = f"ack must be auto, client or client-individual, not {format_value(value)}"
         raise error("SUBSCRIBE", "invalid ack", detail, headers) from None
 
 

@@ -136,7 +136,7 @@ class StompSession(Port):
         failure = self.sends.publish() or failure
         if failure is not None:
             published = self.sends.published
-            self._receipts.keep(lambda each: each[0] <= published)  # the next send was refused
+            self._receipts.retain(lambda each: each[0] <= published)  # the next send was refused
         self._receipts.confirm(self)
         if failure is not None:
             self.fail_with(failure)

@@ -28,7 +28,7 @@ from broker.sessions.stomp.headers import (
 )
 from broker.sessions.stomp.port import Port
 from broker.sessions.stomp.temporary import Destinations, is_temporary
-from protocols.stomp.errors import shown
+from protocols.stomp.errors import format_value
 from protocols.stomp.frames import Frame
 
 _DURABLE_NAMES: Final = (b"durable-subscription-name", b"durable-subscriber-name", b"activemq.subscriptionName")
@@ -59,7 +59,7 @@ class Subscriptions:
             self._end(self._by_id[destination])  # replaces the automatic subscription
         id = headers.get(b"id", b"subscription/" + destination)
         if id in self._by_id:
-            raise error("SUBSCRIBE", "duplicate subscription", f"id {shown(id)} is already in use", headers)
+            raise error("SUBSCRIBE", "duplicate subscription", f"id {format_value(id)} is already in use", headers)
         most = port.options.subscriptions_max
         if len(self._by_id) >= most:
             raise error("SUBSCRIBE", "too many subscriptions", f"a connection may have {most}", headers)
@@ -116,7 +116,9 @@ class Subscriptions:
             id = b"subscription/" + headers[b"destination"]
         subscription = self._by_id.get(id) if id is not None else None
         if subscription is None and not durable:
-            raise error("UNSUBSCRIBE", "unknown subscription", f"there is no subscription {shown(id or b'')}", headers)
+            raise error(
+                "UNSUBSCRIBE", "unknown subscription", f"there is no subscription {format_value(id or b'')}", headers
+            )
         if subscription is not None:
             self._end(subscription)
             if isinstance(subscription, Subscription):

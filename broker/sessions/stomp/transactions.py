@@ -7,7 +7,7 @@ from collections.abc import Callable
 from broker.engine import Engine, Transaction
 from broker.engine.model.errors import EngineError
 from broker.sessions.stomp.headers import Headers, error
-from protocols.stomp.errors import shown
+from protocols.stomp.errors import format_value
 from protocols.stomp.frames import Frame
 
 
@@ -24,7 +24,7 @@ class Transactions:
         name = headers[b"transaction"]
         tx = self._open.get(name)
         if tx is None:
-            raise error(command, "unknown transaction", f"transaction {shown(name)} has not begun", headers)
+            raise error(command, "unknown transaction", f"transaction {format_value(name)} has not begun", headers)
         return tx
 
     def of(self, headers: Headers, command: str) -> Transaction | None:
@@ -36,7 +36,9 @@ class Transactions:
         headers = frame.headers
         name = headers[b"transaction"]
         if name in self._open:
-            raise error("BEGIN", "duplicate transaction", f"transaction {shown(name)} has begun already", headers)
+            raise error(
+                "BEGIN", "duplicate transaction", f"transaction {format_value(name)} has begun already", headers
+            )
         if len(self._open) >= self._most:
             raise error("BEGIN", "too many transactions", f"a connection may have {self._most} open", headers)
         self._open[name] = self._engine.transactions.begin(self)

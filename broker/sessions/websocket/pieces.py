@@ -37,11 +37,11 @@ class Pieces:
     `rest`: what `cut` has left, from the first frame beyond `FRAMES_MAX` on; to be cut next.
     """
 
-    __slots__ = ("_cutting", "_fin", "_first", "_kept", "_left", "_mask", "_masked", "rest")
+    __slots__ = ("_cutting", "_fin", "_first", "_left", "_mask", "_masked", "_partial", "rest")
 
     def __init__(self) -> None:
         self.rest = b""
-        self._kept = b""  # part of a header, or the bytes beyond a multiple of four
+        self._partial = b""  # part of a header, or the bytes beyond a multiple of four
         self._left = 0  # bytes of the current frame still to be passed on, with those in `_kept`
         self._cutting = False  # whether the current frame is being split
         self._first = 0  # the first byte of its next fragment, without FIN
@@ -51,9 +51,9 @@ class Pieces:
 
     def cut(self, data: bytes) -> bytes:
         """Return what to pass on to the library for some bytes from the socket: for all but `rest`."""
-        if self._kept:
-            data = self._kept + data
-            self._kept = b""
+        if self._partial:
+            data = self._partial + data
+            self._partial = b""
         out: list[bytes] = []
         at, end, begun = 0, len(data), 0  # from `begun` to `at` nothing is changed
         if self._cutting:
@@ -70,7 +70,7 @@ class Pieces:
             frames += 1
             payload, stop = _bounds(data, at, end)
             if not payload:
-                self._kept = data[at:]
+                self._partial = data[at:]
                 break
             if stop <= end:
                 at = stop
@@ -109,7 +109,7 @@ class Pieces:
         if last:
             self._cutting = False
             return stop
-        self._kept = data[stop:]
+        self._partial = data[stop:]
         return len(data)
 
 

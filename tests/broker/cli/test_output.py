@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.cli.output import duration_shown, print_table, shown, size_shown, time_shown
+from broker.cli.output import format_duration, format_size, format_time, format_value, print_table
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from broker.cli.output import duration_shown, print_table, shown, size_shown, ti
     ],
 )
 def test_sizes(nbytes: int, text: str) -> None:
-    assert size_shown(nbytes) == text
+    assert format_size(nbytes) == text
 
 
 @pytest.mark.parametrize(
@@ -41,19 +41,19 @@ def test_sizes(nbytes: int, text: str) -> None:
     ],
 )
 def test_durations(ms: int, text: str) -> None:
-    assert duration_shown(ms) == text
+    assert format_duration(ms) == text
 
 
 @pytest.mark.parametrize(("ms", "text"), [(0, ""), (1_700_000_000_000, "2023-11-14 22:13:20"), (1 << 62, str(1 << 62))])
 def test_times(ms: int, text: str) -> None:
-    assert time_shown(ms) == text
+    assert format_time(ms) == text
 
 
 @pytest.mark.parametrize(
     ("value", "text"), [(True, "yes"), (False, "no"), (None, ""), (7, "7"), ("a\x1bb", r"a\x1bb"), ("[b]", "[b]")]
 )
 def test_values(value: object, text: str) -> None:
-    assert shown(value) == text
+    assert format_value(value) == text
 
 
 def table(capsys: pytest.CaptureFixture[str], *rows: Sequence[object]) -> list[str]:

@@ -14,15 +14,20 @@ from broker.engine.model.attributes import FIELDS, NUMBER_MAX
 def test_the_configuration_knows_every_attribute() -> None:
     assert set(FIELDS) <= set(Queue.model_fields)
     numbers = ("max_consumers", "ring_size", "group_buckets")
-    asked: dict[str, object] = {name: 2 if name in numbers else True for name in FIELDS}
-    asked |= {"last_value_key": "k", "group_first_key": "f", "consumers_before_dispatch": 3, "delay_before_dispatch": 5}
-    values = {name.replace("_", "-"): value for name, value in asked.items()}
-    assert Queue.model_validate({"routing-type": "ANYCAST", **values}).asked() == asked
+    requested: dict[str, object] = {name: 2 if name in numbers else True for name in FIELDS}
+    requested |= {
+        "last_value_key": "k",
+        "group_first_key": "f",
+        "consumers_before_dispatch": 3,
+        "delay_before_dispatch": 5,
+    }
+    values = {name.replace("_", "-"): value for name, value in requested.items()}
+    assert Queue.model_validate({"routing-type": "ANYCAST", **values}).requested() == requested
 
 
 def test_what_is_unset_is_not_asked_for() -> None:
-    assert Queue.model_validate({"routing-type": "ANYCAST"}).asked() == {}
-    assert Queue.model_validate({"routing-type": "ANYCAST", "enabled": False}).asked() == {"enabled": False}
+    assert Queue.model_validate({"routing-type": "ANYCAST"}).requested() == {}
+    assert Queue.model_validate({"routing-type": "ANYCAST", "enabled": False}).requested() == {"enabled": False}
 
 
 @pytest.mark.parametrize(
@@ -64,7 +69,7 @@ def test_a_file_with_kinds_of_queues(tmp_path: Path) -> None:
         '[[address-settings]]\nmatch = "ring.#"\ndefault-ring-size = 3\n'
     )
     config = load(path)
-    assert config.addresses["my.address"].queues["prices1"].asked() == {"last_value_key": "stock_ticker"}
+    assert config.addresses["my.address"].queues["prices1"].requested() == {"last_value_key": "stock_ticker"}
     path.write_text(path.read_text().replace("ring-size = 5", "ring-size = 0"))
     with pytest.raises(ConfigError, match="a ring of 0 would lose every message"):
         load(path)

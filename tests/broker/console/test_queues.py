@@ -68,7 +68,7 @@ async def test_the_whole_round_of_orders_that_died(broker: TestBroker, owner: Br
 
 
 @pytest.mark.parametrize(
-    ("given", "asked", "left"),
+    ("given", "requested", "left"),
     [
         ({"do": "remove", "all": "1"}, "Remove all 3 messages of queue orders for good?", [0, 0]),
         ({"do": "move", "to": "other", "all": "1"}, "Move all 3 messages of queue orders to other?", [0, 3]),
@@ -81,7 +81,7 @@ async def test_the_whole_round_of_orders_that_died(broker: TestBroker, owner: Br
     ],
 )
 async def test_many_messages_are_asked_about_without_javascript(
-    broker: TestBroker, owner: Browser, given: dict[str, str], asked: str, left: list[int]
+    broker: TestBroker, owner: Browser, given: dict[str, str], requested: str, left: list[int]
 ) -> None:
     broker.queue("other")
     broker.send("orders", [b"1", b"2"], headers=[(b"country", b"DE")])
@@ -89,7 +89,7 @@ async def test_many_messages_are_asked_about_without_javascript(
     page = await owner.get("/queue?name=orders")
     ids = {} if "all" in given else {"id": [str(message.id) for message in broker.held("orders")][:2]}
     question = await owner.send(page, "/messages", **given, **ids)
-    assert (question.status, asked in question.seen) == (200, True), question.seen
+    assert (question.status, requested in question.seen) == (200, True), question.seen
     assert counts(broker, "orders", "other") == [3, 0]
     [form] = question.forms("/messages")
     done = await owner.post("/messages", {**form, **ids, "confirmed": "1"})
@@ -205,7 +205,7 @@ async def test_a_queue_is_made_stopped_switched_off_and_deleted(broker: TestBrok
     assert (await owner.send(page, "/queue/delete", force="1")).to == "/queues"
     assert "new" not in broker.engine.queues
     told = [code for code, _ in broker.reports if code.startswith("queue.")]
-    assert told == [f"queue.{deed}" for deed in ("made", "paused", "resumed", "changed", "changed", "deleted")]
+    assert told == [f"queue.{deed}" for deed in ("created", "paused", "resumed", "changed", "changed", "deleted")]
     assert [fields["kind"] for fields in broker.reported("task.completed")] == ["delete-queue"]
 
 

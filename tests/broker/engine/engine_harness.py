@@ -259,7 +259,7 @@ class Bench:
         """A queue with these attributes, on an address of its own name unless one is given."""
         configuration = self.enter().configuration
         home = configuration.declare(address or name, {routing_type})
-        configuration.declare_queue(home, name, routing_type, durable=durable, selector=selector, asked=attributes)
+        configuration.declare_queue(home, name, routing_type, durable=durable, selector=selector, requested=attributes)
         self.run()
         return self.queue(name)
 

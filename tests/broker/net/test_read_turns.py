@@ -37,7 +37,7 @@ async def test_some_of_those_that_are_readable_have_their_turn(monkeypatch: pyte
     with ExitStack() as stack:
         pairs = [[stack.enter_context(each) for each in socket.socketpair()] for _ in range(5)]
         for number, (mine, _) in enumerate(pairs):
-            assert watched.watch(mine.fileno(), Reader(f"{number}", noted))
+            assert watched.wait(mine.fileno(), Reader(f"{number}", noted))
         for _, other in pairs[:-1]:
             other.sendall(b"x")
         await until(lambda: bool(noted))
@@ -45,12 +45,12 @@ async def test_some_of_those_that_are_readable_have_their_turn(monkeypatch: pyte
         await until(lambda: len(noted) == 4)
         await asyncio.sleep(0)
         assert sorted(noted) == ["0", "1", "2", "3"], "each has one turn, though it is still readable"
-        assert watched.watch(pairs[0][0].fileno(), Reader("again", noted))
+        assert watched.wait(pairs[0][0].fileno(), Reader("again", noted))
         await until(lambda: noted[4:] == ["again"])
         watched.forget(pairs[1][0].fileno())
         watched.close()
         assert noted[5:] == ["again", "2", "3", "4"], "those that are left are read at once"
-        assert not watched.watch(pairs[0][0].fileno(), Reader("late", noted))
+        assert not watched.wait(pairs[0][0].fileno(), Reader("late", noted))
 
 
 async def test_many_that_send_at_once_are_read_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:

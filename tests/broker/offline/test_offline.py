@@ -52,14 +52,14 @@ def send(broker: Stopped, name: str, bodies: list[bytes], kind: RoutingType = AN
     made = MessageHeader(address.name, format, durable=True, timestamp=engine.now, routing_type=kind, **header)
     messages = [Message(made, b"color:red\n", body) for body in bodies]
     engine.producers.publish([Send.at(address, queue, kind, messages)]).check()
-    broker.settle()
+    broker.run_ticks()
 
 
 def take(broker: Stopped, destination: str, kind: RoutingType = ANYCAST, **request: Any) -> Taker:
     taker = Taker()
     broker.parts.tick.enter()
     taker.consumer = broker.parts.engine.consumers.subscribe(taker, SubscribeRequest(destination, kind, **request))
-    broker.settle()
+    broker.run_ticks()
     return taker
 
 
@@ -85,7 +85,7 @@ def filled(broker: Stopped) -> None:
         send(broker, "passing", [b"x" * 8000])
         broker.parts.tick.enter()
         engine.messages.purge(engine.queue("passing"))
-        broker.settle()
+        broker.run_ticks()
 
 
 def told(message: Message) -> tuple[Any, ...]:
@@ -121,7 +121,7 @@ def test_a_task_waits_for_the_broker_that_serves(tmp_path: Path) -> None:
 
     def begun(broker: Stopped) -> None:
         send(broker, "orders", [b"1", b"2", b"3"])
-        broker.settle()
+        broker.run_ticks()
         broker.parts.tick.enter()
         broker.parts.engine.tasks.start(TaskRequest(kind=TaskKind.PURGE, queue="orders", rate=1_000_000))
 
@@ -203,7 +203,7 @@ def test_sessions_are_exported_with_their_parts(tmp_path: Path) -> None:
         for key in ("a", "b", "c"):
             sessions.put(session, key, {**PART, "filter": key})
         sessions.remove(session, "b")
-        broker.settle()
+        broker.run_ticks()
 
     def read(broker: Stopped) -> dict[str, object]:
         (session,) = broker.parts.engine.sessions.all()
@@ -268,13 +268,13 @@ def send_large(broker: Stopped, name: str, body: bytes) -> None:
     broker.parts.tick.enter()
     upload = engine.uploads.begin(lambda: None, durable=True)
     engine.uploads.write(upload, body, last=True)
-    broker.settle()
+    broker.run_ticks()
     broker.parts.tick.enter()
     address, queue = destinations.destination(engine._state, name, ANYCAST)
     made = MessageHeader(address.name, engine.formats[STOMP_FORMAT], durable=True, timestamp=engine.now)
     message = Message.of(made, b"", engine.uploads.finished(upload))
     engine.producers.publish([Send.at(address, queue, ANYCAST, [message])]).check()
-    broker.settle()
+    broker.run_ticks()
 
 
 def test_large_bodies_are_exported_and_imported_in_pieces(tmp_path: Path) -> None:
@@ -312,7 +312,7 @@ def test_a_body_that_goes_during_an_export_is_missed_only_if_its_message_stays(t
         taker = take(broker, "orders")
         broker.parts.tick.enter()
         broker.parts.engine.consumers.acknowledge_all(taker.consumer)
-        broker.settle()
+        broker.run_ticks()
 
     if left:
         within(tmp_path, consume)

@@ -175,7 +175,7 @@ def test_codes_of_ibm_mq() -> None:
     assert {code.dead_letter for code in ibm_mq.CODES} - {""} <= set(REASONS)
     assert ibm_mq.BY_NUMBER[2053].dead_letter == "queue-full"
     assert ibm_mq.BY_NUMBER[2033].dead_letter == ""
-    assert of(Kind.IBM_MQ)["MQRC_Q_FULL"].number_shown == "2053 (0x00000805)"
+    assert of(Kind.IBM_MQ)["MQRC_Q_FULL"].number_text == "2053 (0x00000805)"
 
 
 def test_what_is_said_is_sentences() -> None:

@@ -51,7 +51,7 @@ def test_what_is_not_wanted_any_more_is_not_said() -> None:
     for tick, item in ((1, "a"), (1, "b"), (2, "a")):
         peer.line.after(tick, item)
     peer.line.pending += ["a", "b"]
-    peer.line.keep(lambda item: item != "a")
+    peer.line.retain(lambda item: item != "a")
     assert peer.line.pending == ["b"]
     assert peer.line.drop() == ["b"], "what waited, not what is only owed"
     peer.durable(2)

@@ -10,7 +10,7 @@ import pytest
 
 from broker.engine.model.message import Message, MessageHeader
 from broker.sessions import convert
-from broker.sessions.convert import KEPT_BYTES_MAX
+from broker.sessions.convert import CACHED_BYTES_MAX
 from protocols.amqp.encode import encode
 from protocols.amqp.message import AMQP_SEQUENCE, AMQP_VALUE, DATA, encode_section
 from protocols.amqp.performatives import Header, Properties
@@ -85,16 +85,16 @@ def test_a_large_message_is_converted_once_for_all_subscriptions(
         assert [publish.payload for publish in reader.take()] == [b"0", b"1", b"2"]
 
 
-def test_kept_conversions_are_bounded() -> None:
-    broker, kept = SimBroker(small()), convert._Kept[int]()
+def test_cached_conversions_are_bounded() -> None:
+    broker, cache = SimBroker(small()), convert._ConversionCache[int]()
     header = MessageHeader("a", broker.engine.formats[1])
-    messages = [Message(header, b"", bytes(KEPT_BYTES_MAX // 4)) for _ in range(9)]
+    messages = [Message(header, b"", bytes(CACHED_BYTES_MAX // 4)) for _ in range(9)]
     for number, each in enumerate(messages):
-        assert kept.get(each, None, partial(int, number)) == number
-        assert kept._bytes <= KEPT_BYTES_MAX
-        assert len(kept._found) <= 3
+        assert cache.get(each, None, partial(int, number)) == number
+        assert cache._bytes <= CACHED_BYTES_MAX
+        assert len(cache._found) <= 3
     tiny = Message(header, b"", b"x")
-    assert [kept.get(tiny, None, partial(int, number)) for number in range(2)] == [0, 1], "not kept"
+    assert [cache.get(tiny, None, partial(int, number)) for number in range(2)] == [0, 1], "not cached"
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ from protocols.amqp.errors import (
     AmqpError,
     Scope,
     connection_error,
+    format_value,
     link_error,
     session_error,
-    shown,
 )
 from protocols.amqp.events import Attached, Began, Ended, Event
 from protocols.amqp.frames import AMQP_HEADER, HEARTBEAT, TYPE_SASL, frame
@@ -478,6 +478,6 @@ def test_errors_know_what_they_end() -> None:
 
 
 def test_what_is_shown_of_the_peers() -> None:
-    assert shown("a\nb\x00") == "'a\\nb\\x00'"
-    assert shown(b"a\xff") == "'a\\xff'"
-    assert shown("x" * 81) == f"'{'x' * 80}...'"
+    assert format_value("a\nb\x00") == "'a\\nb\\x00'"
+    assert format_value(b"a\xff") == "'a\\xff'"
+    assert format_value("x" * 81) == f"'{'x' * 80}...'"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocols.stomp.connection import StompConnection, negotiate, parse_heartbeat
-from protocols.stomp.errors import StompError, shown
+from protocols.stomp.errors import StompError, format_value
 from protocols.stomp.frames import END, encode
 from protocols.stomp.headers import escape
 from tests.protocols.stomp.peer import VERSIONS, connected, sent
@@ -173,16 +173,16 @@ def test_parse_heartbeat_nonsense(value: bytes) -> None:
 
 
 def test_shown() -> None:
-    assert shown(b"plain") == "'plain'"
-    assert shown("größe 🐎".encode()) == "'größe 🐎'"
-    assert shown(b"a\nb\x1b\xff\0") == "'a\\nb\\x1b\\xff\\x00'"
-    assert shown(b"x" * 80) == "'" + "x" * 80 + "'"
-    assert shown(b"x" * 81) == "'" + "x" * 80 + "...'"
+    assert format_value(b"plain") == "'plain'"
+    assert format_value("größe 🐎".encode()) == "'größe 🐎'"
+    assert format_value(b"a\nb\x1b\xff\0") == "'a\\nb\\x1b\\xff\\x00'"
+    assert format_value(b"x" * 80) == "'" + "x" * 80 + "'"
+    assert format_value(b"x" * 81) == "'" + "x" * 80 + "...'"
 
 
 @given(value=st.binary(max_size=100))
 def test_shown_is_printable(value: bytes) -> None:
-    assert shown(value).isprintable()
+    assert format_value(value).isprintable()
 
 
 @given(text=st.text(st.characters(exclude_characters="\0", codec="utf-8")), version=st.sampled_from(["1.1", "1.2"]))

@@ -68,7 +68,7 @@ def send_unanswered(a: SimBroker, links: SimLinks, *bodies: str) -> None:
 
 def test_what_is_on_the_queue_goes_to_the_address_there() -> None:
     a, b, links = pair()
-    assert links.link().shown is State.RUNNING
+    assert links.link().status is State.RUNNING
     assert links.route("orders").state is State.RUNNING
     send(a, "orders.out", "1", "2", "3")
     links.run()
@@ -434,7 +434,7 @@ def test_a_large_message_among_fast_ones_is_kept_until_it_is_there() -> None:
 def test_pause_stop_and_start() -> None:
     a, b, links = pair()
     links.do(links.links.pause, "b")
-    assert links.link().shown is State.PAUSED
+    assert links.link().status is State.PAUSED
     assert links.route("orders").state is State.PAUSED
     send(a, "orders.out", "1")
     links.run()
@@ -442,7 +442,7 @@ def test_pause_stop_and_start() -> None:
     links.do(links.links.start, "b")
     assert bodies(b, "orders") == ["1"]
     links.do(links.links.stop, "b")
-    assert links.link().shown is State.STOPPED
+    assert links.link().status is State.STOPPED
     send(a, "orders.out", "2")
     links.advance(60_000)
     assert bodies(a, "orders.out") == ["2"]
@@ -455,7 +455,7 @@ def test_a_paused_link_stays_paused_when_it_is_connected_again() -> None:
     links.do(links.links.pause, "b")
     links.cut()
     links.advance(5_000)
-    assert links.link().shown is State.PAUSED
+    assert links.link().status is State.PAUSED
     send(a, "orders.out", "1")
     links.advance(5_000)
     assert bodies(a, "orders.out") == ["1"]
@@ -503,7 +503,7 @@ def test_back_off_doubles_up_to_its_limit() -> None:
     assert links.link().state is State.RETRYING
     assert "connection refused" in links.link().error
     links.mend(9_000)
-    assert links.link().shown is State.RUNNING
+    assert links.link().status is State.RUNNING
 
 
 def test_a_clock_that_is_set_back_keeps_no_link_and_no_route_waiting() -> None:
@@ -534,7 +534,7 @@ def test_a_connection_that_ends_at_once_is_a_failure_like_any_other() -> None:
     for _ in range(5):
         links.cut()
         waits.append(links.link().retry_at - a.now)
-        while links.link().shown is not State.RUNNING:
+        while links.link().status is not State.RUNNING:
             links.advance(250)
         links.advance(500)
     for wait, longest in zip(waits, [1_000, 2_000, 4_000, 8_000, 8_000], strict=True):
@@ -770,12 +770,12 @@ def test_what_is_in_doubt_is_held(monkeypatch: pytest.MonkeyPatch, discard: bool
     links.cut()
     send(a, "orders.out", "3")
     links.advance(5_000)
-    assert links.link().shown is State.IN_DOUBT
+    assert links.link().status is State.IN_DOUBT
     assert links.route("orders").in_doubt == 2
     assert bodies(b, "orders") == ["1", "2"]
     assert links.do(links.links.resolve, "b", "orders", discard=discard) == 2
     assert bodies(b, "orders") == ["1", "2", "3"] if discard else ["1", "1", "2", "2", "3"]
-    assert links.link().shown is State.RUNNING
+    assert links.link().status is State.RUNNING
     assert held(a, "orders.out") == []
 
 

@@ -51,7 +51,7 @@ def test_every_pair_of_a_route(state: State, trigger: str) -> None:
 
 
 def seen(made: Link, route: Route) -> tuple[State, int]:
-    return made.shown, route.in_doubt
+    return made.status, route.in_doubt
 
 
 def test_a_link_in_doubt() -> None:

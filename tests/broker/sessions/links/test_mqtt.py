@@ -48,7 +48,7 @@ def got(subscriber: Any) -> list[tuple[str, bytes]]:
 def test_what_is_published_here_goes_there_under_its_prefix(qos: int) -> None:
     route = OUT | {"qos": qos, "local-prefix": "house/", "remote-prefix": "site1/"}
     a, b, links = pair(route=route)
-    assert links.link().shown is State.RUNNING
+    assert links.link().status is State.RUNNING
     assert links.route("route").state is State.RUNNING
     there = client(b, "there", "#", qos=2)
     here = client(a, "here")
@@ -244,7 +244,7 @@ def test_a_user_and_a_password(tmp_path: Path) -> None:
     secret.write_text("secret\n")
     b = SimBroker(configured(), users={"alice": "secret"})
     _a, _b, links = pair(there=b, link={"user": "alice", "password-file": str(secret)}, route=OUT)
-    assert links.link().shown is State.RUNNING
+    assert links.link().status is State.RUNNING
 
 
 # -- what is carried ---------------------------------------------------------------------------------------------------
@@ -343,7 +343,7 @@ def test_pause_stop_and_start() -> None:
     here, there = client(a, "here", "orders/#", qos=1), client(b, "there", "sensors/#", qos=1)
     for verb, state in ((links.links.pause, State.PAUSED), (links.links.stop, State.STOPPED)):
         links.do(verb, "b")
-        assert links.link().shown is state
+        assert links.link().status is state
         here.publish("sensors/1", b"%s" % state.encode(), 1)
         there.publish("orders/1", b"%s" % state.encode(), 1)
         links.advance(90_000)
@@ -361,7 +361,7 @@ def test_a_paused_link_that_connects_again_still_passes_nothing_on() -> None:
     here.publish("sensors/1", b"1", 1)
     there.publish("orders/1", b"1", 1)
     links.advance(90_000)
-    assert links.link().shown is State.PAUSED
+    assert links.link().status is State.PAUSED
     assert (got(here), got(there)) == ([], [])
     links.do(links.links.start, "b")
     links.advance(500)
@@ -386,7 +386,7 @@ def test_an_operator_deletes_the_queue() -> None:
     there = client(b, "there", "#", qos=1)
     links.do(a.engine.operators.delete_queue, a.engine.queue("link.b.route"), with_messages=True)
     links.advance(5_000)
-    assert links.link().shown is State.RUNNING
+    assert links.link().status is State.RUNNING
     client(a, "here").publish("sensors/1", b"1", 1)
     links.run()
     assert got(there) == [("sensors/1", b"1")]
@@ -627,7 +627,7 @@ def test_what_an_other_end_sends_that_no_route_takes() -> None:
         (PacketType.PUBREC, 0x90),
     ]
     assert "elsewhere" not in str(list(a.engine.addresses))
-    assert links.link().shown is State.RUNNING
+    assert links.link().status is State.RUNNING
 
 
 def test_a_keep_alive_of_the_other_end_counts() -> None:

@@ -882,17 +882,17 @@ def test_a_fault_while_pubrec_is_written_down_sends_nothing_twice(
     client = sim.subscriber("c", "a", qos=2, auto=False, **again)
     sim.connect("p").publish("a", b"once", 2)
     (once,) = client.take()
-    settle = InFlight._settle
+    consume = InFlight._consume
     broken = [True]
 
     def fail(self: InFlight, settled: Any) -> None:
         if broken and settled:
             broken.clear()
             raise RuntimeError("a fault of ours")
-        settle(self, settled)
+        consume(self, settled)
 
     sim.broker.tolerant = True
-    monkeypatch.setattr(InFlight, "_settle", fail)
+    monkeypatch.setattr(InFlight, "_consume", fail)
     client.ack(P.PUBREC, once.packet_id)
     client.settle()
     assert client.closed
