@@ -148,8 +148,7 @@ def _publish_part(
     If their plan is `made` already, nothing is full even with them.
     """
     address = send.address
-    left, at = messages, 0
-    full = state.diverts.extras(address) is not None  # or another one, to which diverts lead
+    left, at, full = messages, 0, False
     while at < len(left):
         run, admission = left[at:] if at else left, _OK
         try:
@@ -181,6 +180,7 @@ def _publish_part(
             _refuse(result, Refusal(send, left[at:], error), stop=stop)
             break
         at += len(run)
+        full = full or made.extras is not None  # or an address is to which diverts lead
         made = None
     if full and at and producer is not None:
         result.blocked |= wait_for_room(state, address, producer)
