@@ -236,6 +236,7 @@ def _return(state: State, queue: Queue, messages: list[Message]) -> bool:
     if queue.non_destructive:
         return False
     queue.delivering -= len(messages)
+    assert queue.delivering >= 0, "they were with a consumer"
     if queue.deleted:
         remove(state, queue, messages, RemovalReason.DELETED)
         return False

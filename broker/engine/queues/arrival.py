@@ -365,6 +365,8 @@ def land_from(state: State, fan: FanOut, queue: Queue) -> None:
     if len(fan.queues) == 1:
         queue.behind -= 1
         queue.landing -= len(messages)
+        assert queue.behind >= 0, "it waited behind others"
+        assert queue.landing >= 0, "it was counted as landing"
     else:
         enter_from_many(state, queue, messages, fan.page)
         if queue.messages_max >= 0:
@@ -379,8 +381,10 @@ def enter_from_many(state: State, queue: Queue, messages: list[Message], page: L
     `page`: where they are to be paged.
     """
     queue.fanned -= len(messages)
+    assert queue.fanned >= 0, "they were on their way to this queue"
     if page is not None:
         queue.paging -= len(messages)
+        assert queue.paging >= 0, "they were to be paged here"
         queue.address.landing_messages -= len(messages)
         queue.address.landing_bytes -= page.nbytes
     state.totals.count_added(queue, len(messages))
@@ -557,6 +561,7 @@ def apply(state: State, queue: Queue, messages: list[Message], verdict: Verdict)
     if not leaving:
         return staying
     coming = {message.id for message in messages}
+    assert len({message.id for message, _ in leaving}) == len(leaving), "a message leaves once"
     by_reason: dict[RemovalReason, list[Message]] = {}
     for message, reason in leaving:
         if message.id not in coming:

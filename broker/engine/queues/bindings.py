@@ -176,6 +176,7 @@ class Bindings:
 
     def add(self, address: Address) -> None:
         """Add an address, which is new."""
+        assert address not in self._by_address, "its bindings would be lost"
         self._by_address[address] = AddressBindings()
 
     def remove(self, address: Address) -> None:
@@ -208,6 +209,7 @@ class Bindings:
         own = self._by_address[queue.address]
         if own.queues is _NO_QUEUES:
             own.queues = {}
+        assert queue not in own.queues, "it is bound once"
         own.queues[queue] = None
         self._others.clear()  # they may have queues now
         self._enter(queue)
@@ -338,7 +340,9 @@ class Bindings:
 
     def _forget(self, reach: Reach) -> None:
         """Forget a list that addresses still have, perhaps."""
+        assert not reach.forgotten, "its places are counted no more"
         self._places -= _places(reach)
+        assert self._places >= 0, "what is forgotten was kept"
         reach.targets, reach.patterns, reach.durable_ids, reach.stuck, reach.forgotten = ([], []), (), None, None, True
 
     def _first_word(self, name: str) -> str:

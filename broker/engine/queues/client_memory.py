@@ -47,6 +47,7 @@ class ClientMemory:
         """Discharge what is held no longer."""
         if nbytes:
             self._users[user] -= nbytes
+            assert self._users[user] >= 0, "it was held for this user"
             self._usage.clients_bytes -= nbytes
             if not self._users[user]:
                 del self._users[user]

@@ -97,6 +97,7 @@ class Ledger:
 
     def delivering(self, queue: Queue, consumer: Consumer, ids: list[int]) -> None:
         """Messages are about to be sent to a consumer."""
+        assert consumer.queue is queue, "the record names the queue"
         self._touch(queue)
         self._journal.add(record.delivering(queue.id, consumer.id, ids))
 
@@ -105,6 +106,7 @@ class Ledger:
 
         A delivery that the journal counted before it was made (`Queue.journalled`) has failed unless it ends well.
         """
+        assert queue.durable, "a restart finds no others (rule 3)"
         states, journalled = queue.states, queue.journalled
         by_count: defaultdict[tuple[int, bool], list[int]] = defaultdict(list)
         # Most have only been delivered, perhaps some hundred thousands: they are found without a step for each.
@@ -200,6 +202,8 @@ class Ledger:
 
     def removed(self, queue: Queue, ids: Sequence[int], reason: RemovalReason) -> None:
         """Messages have left a queue."""
+        assert queue.durable, "a restart finds no others (rule 3)"
+        assert ids, "a record of nothing"
         if not queue.deleted:  # a transaction that outlived the queue may settle it
             self._journal.ensure_defined(queue.id)
         self._journal.add(record.removed(queue.id, reason, ids))

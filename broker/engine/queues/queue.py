@@ -1,4 +1,4 @@
-"""A queue: messages on one side, consumers on the other.
+"""A queue: messages on one side, consumers on the other.  Both are here, as neither can be read without the other.
 
 A message on a queue is in exactly one of these places, and each has its container here:
 
@@ -17,6 +17,11 @@ A message on a queue is in exactly one of these places, and each has its contain
 entry says how many of its deliveries count as failed.  A message that was never sent, or was properly released, has
 none, which makes the ordinary path cheap.  `acquired` also has those returned without failure since the start; messages
 from before the start (ids below `acquired_below`) may have been with any consumer.
+
+A `Consumer` has credit, and the deliveries that it has not settled yet (`unacked`), in the order of delivery.  The last
+of them may still await the journal (`held`).  A delivery takes credit; settling it gives that back where there is a
+window.  `Queue.delivering` counts the deliveries of all consumers, of reservations and of open transactions, and those
+that are being settled in steps.
 """
 
 from __future__ import annotations
@@ -432,6 +437,8 @@ class Queue:
 
     def attach(self, consumer: Consumer) -> None:
         """Add a consumer at the end of the round."""
+        assert consumer.queue is self, "it counts this queue's deliveries"
+        assert not consumer.closed, "nothing would detach it"
         self.consumers.append(consumer)
         self.used = True
         self.swept = False

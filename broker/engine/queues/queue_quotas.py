@@ -46,5 +46,6 @@ class QueueQuotas:
         """Count a deleted queue."""
         if user:
             self._made[user] -= 1
+            assert self._made[user] >= 0, "it was counted for its creator"
             if not self._made[user]:
                 del self._made[user]

@@ -279,6 +279,7 @@ class Registry:
         """Bind a queue to its address, so that messages reach it."""
         address = queue.address
         self.queues[queue.name] = queue
+        assert queue.id not in self.queues_by_id, "the id of a queue is its identity"
         self.queues_by_id[queue.id] = queue
         address.bound_once = True
         self.unused.pop(address, None)

@@ -106,6 +106,7 @@ def remove(
         stored = [m.id for m in messages if m.segment]
         if stored:
             queue.stored -= len(stored)
+            assert queue.stored >= 0, "all of them were counted when they were stored"
             if queue.journalled:
                 queue.journalled.difference_update(stored)
             if overtakes:
@@ -148,6 +149,7 @@ def consume(state: State, consumer: Consumer, messages: list[Message]) -> None:
     if queue.non_destructive:
         return
     queue.delivering -= len(messages)
+    assert queue.delivering >= 0, "they were with the consumer"
     if state.tracer is not None:
         state.tracer.acknowledged(queue, messages)
     reason = RemovalReason.FORWARDED if consumer.forwards else RemovalReason.CONSUMED

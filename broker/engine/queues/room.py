@@ -518,6 +518,7 @@ class Room:
         address = self.charged(name)
         address.size_bytes -= size
         address.size_messages -= count
+        assert address.size_messages >= 0, "each message is discharged once, from the address that it was charged to"
         if not address.size_messages:
             self.departed.pop(name, None)
         self._wake_if_room(address)

@@ -91,6 +91,7 @@ class Schedule:
             if expiration and self.expiries.remove(expiration, (queue.id, message.id)):
                 watched.append(message)
         queue.expiring -= len(watched)
+        assert queue.expiring >= 0, "each was counted when it became ready"
         return watched
 
     # -- messages on disk ------------------------------------------------------------------------------------------

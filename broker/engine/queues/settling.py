@@ -58,6 +58,7 @@ def settle_in_steps(
 
     A ring keeps the youngest of them: there they are settled in reverse.
     """
+    assert messages, "nothing ends work that never begins"
     backwards = queue.attributes.ring_size >= 0
     rest = messages.copy() if backwards else messages[::-1]  # the next ones last
     queue.leaving += (rest,)
@@ -88,6 +89,7 @@ def _work(
         if not rest:
             queue.leaving = tuple([each for each in queue.leaving if each is not rest])
             queue.returning -= pace.returns
+            assert queue.returning >= 0, "else it would deliver before all have returned"
             state.pending.work.waiters.update(state.pending.unfinished.end(transport))
         left, cost = state.steps.measure(), pace.cost * len(some)
         settle(some)

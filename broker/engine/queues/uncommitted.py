@@ -112,6 +112,8 @@ class OpenTransactions:
     def remove_sends(self, held: Uncommitted, name: str, count: int, nbytes: int) -> None:
         """Forget messages that a transaction sends to an address."""
         messages, sent = held.sends[name]
+        assert count <= messages, "it sent them"
+        assert nbytes <= sent, "with their bytes"
         held.sends[name] = messages - count, sent - nbytes
         held.sent_messages -= count
         held.sent_bytes -= nbytes
@@ -130,6 +132,7 @@ class OpenTransactions:
         held.bytes -= nbytes
         self.bytes -= nbytes
         left = self._connections.get(held.connection, 0) - nbytes
+        assert left >= 0, "what a transaction holds counts for its connection"
         if left:
             self._connections[held.connection] = left
         else:

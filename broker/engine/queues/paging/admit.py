@@ -65,6 +65,7 @@ def place(state: State, admitted: list[Message], run: list[Message], header_byte
     fixed = record.MESSAGE_FIXED.size + header_bytes
     sizes = [fixed + len(message.head) + len(message.body) for message in run]
     landing = Landing(admitted, run[0].segment, end - sum(sizes), sizes[: len(admitted)])
+    assert landing.offset >= 0, "its records lie in one segment, one behind the other"
     if state.pending.held is not None and not state.journal.is_overtaking:
         state.pending.held.paged.append(landing)
     return landing

@@ -236,6 +236,7 @@ class Tail:
     def arrived(self) -> Landing:
         """The first of the runs that were expected."""
         landing = self.landing.popleft()
+        assert landing.messages, "an empty run is not expected"
         self._count_expected(landing, -1)
         return landing
 
@@ -373,6 +374,8 @@ class Tail:
         """Add to the counts of ready messages, and of bytes."""
         self.messages += messages
         self.bytes += nbytes
+        assert self.messages >= 0, "a row leaves once"
+        assert self.bytes >= 0, "with the bytes that it came with"
         self.address.paged_messages += messages
         self.address.paged_bytes += nbytes
 

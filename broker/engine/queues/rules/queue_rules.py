@@ -48,6 +48,7 @@ class QueueRules:
         """Take over from the queue's former rules; None: they lack the state that these need (`learned`)."""
         if self is NO_RULES:
             return  # they are the rules of others, too
+        assert before is not self, "a change of attributes makes new rules"
         if before is not None:
             self.only, self._added = before.only, before._added
             self.values = before.values
