@@ -50,7 +50,7 @@ class Configuration:
         self._state.steps.begin("configuration", gathered(work))
 
     def change_settings(self, settings: SettingsTable) -> None:
-        """Begin to replace the address settings (`registry.change_settings`)."""
+        """Begin to replace the address settings (`Registry.change_settings`)."""
         self.begin(self._change_settings(settings))
 
     def _change_settings(self, settings: SettingsTable) -> LongWork:

@@ -5,7 +5,7 @@ A message on a queue is in exactly one of these places, and each has its contain
     landing      stored in the open or a submitted journal entry, not yet durable, or behind such messages; no consumer
                  sees it.  Where deliveries are recorded, messages need not wait here (`arrival.stored`)
     fanned       the same for messages that enter many queues: they are counted as having come when they land, on some
-                 of the queues in each tick (`State.fans`)
+                 of the queues in each tick (`Pending.fans`)
     backlog      ready for delivery
     tail         ready as well, but only on disk: behind the backlog, see `paging`
     scheduled    waiting for its time (scheduled delivery, or the delay before a redelivery); on disk in the tail too
@@ -199,7 +199,7 @@ class Queue:
 
     # Its messages.
     backlog: Backlog = field(default_factory=Backlog)
-    landing: int = 0  # how many; the messages are in the work of their tick (`State.landing_on`)
+    landing: int = 0  # how many; the messages are in the work of their tick (`Pending.landing_on`)
     fanned: int = 0  # how many are on their way to this and many other queues
     paging: int = 0  # how many of these will be paged: what comes later has to go behind them
     behind: int = 0  # how many runs have to land behind such ones
@@ -303,7 +303,7 @@ class Queue:
         return name.endswith((f".{pattern}", f".{digest_of(pattern)}"))
 
     def count_left(self, reason: RemovalReason, messages: int) -> None:
-        """Count messages that leave the queue: part of `State.count_left`, and of nothing else."""
+        """Count messages that leave the queue: part of `Totals.count_left`, and of nothing else."""
         if self.left is _NONE_LEFT:
             self.left = _NONE_LEFT.copy()
         self.left[reason] += messages

@@ -1,7 +1,7 @@
 """Finds where a message goes and what a subscription consumes, and creates missing addresses and queues if allowed.
 
 A name is that of an address, or an FQQN (`address::queue`).  Settings decide what is created automatically, permissions
-for which clients.  Anything created for a request that is then refused is deleted again (`registry.undoing`).
+for which clients.  Anything created for a request that is then refused is deleted again (`Registry.undoing`).
 """
 
 from __future__ import annotations
