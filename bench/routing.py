@@ -161,7 +161,7 @@ class _Connection:
     def resume_reading(self) -> None:
         """See Readable."""
 
-    def guarded(self, call: Callable[..., None]) -> Callable[..., None]:
+    def guarded(self, transport: object, call: Callable[..., None]) -> Callable[..., None]:
         """See ErrorBoundary."""
         return call
 

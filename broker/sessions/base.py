@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import TypeVar
 
 from broker.engine import Engine
 from broker.engine.model.access import Access
@@ -12,6 +13,14 @@ from broker.sessions.output_window import OutputWindow
 from broker.sessions.reading import Reading
 from broker.sessions.tick import Tick, Transport
 from broker.sessions.unsendable import Unsendable
+
+Error = TypeVar("Error", bound=Exception)
+
+
+def without_calls(error: Error) -> Error:
+    """Return an exception that is kept as a value: the calls of its traceback refer to the connection, and to it."""
+    error.__traceback__ = error.__cause__ = error.__context__ = None
+    return error
 
 
 class BaseSession(ABC):
@@ -40,9 +49,9 @@ class BaseSession(ABC):
         self.tick = tick
         self.remote = peer.remote
         self.id = connection_id
-        self.reading = Reading(transport, self)
+        self.reading = Reading(transport, tick)
         self.unsendable = Unsendable(tick)
-        self.window = OutputWindow(self)
+        self.window = OutputWindow()
         self.transport = transport  # see Sink, Waiter, Producer
 
     def touch(self) -> None:
@@ -54,12 +63,24 @@ class BaseSession(ABC):
         """Pause or resume deliveries to this connection."""
 
     def write_blocked(self) -> None:
+        """Stop deliveries: the operating system does not accept more output."""
+        self.window.socket_full = True
+        self.close_window()
+
+    def close_window(self) -> None:
         """Stop deliveries until the operating system has accepted all output."""
-        self.window.block()
+        self.window.paused = True
+        self.pause(True)
+
+    def open_window(self) -> None:
+        """Resume deliveries: the operating system has accepted all output."""
+        if self.window.flushed():
+            self.pause(False)
 
     def sent(self, nbytes: int) -> None:
         """Count bytes of messages that are sent in this tick."""
-        self.window.sent(nbytes)
+        if self.window.sent(nbytes):
+            self.close_window()
         self.touch()
 
     def opened(self, protocol: str, access: Access) -> None:

@@ -9,9 +9,9 @@ Many are sent in portions, the rest in the next tick if this one's budget is use
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
-from broker.engine import Engine, Waiter
+from broker.engine import Engine
 
 Item = TypeVar("Item")
 
@@ -26,21 +26,35 @@ def _one(item: object) -> int:
     return 1
 
 
-class Confirmations(Generic[Item]):
-    """The confirmations of one connection; `send` sends a list of them to the peer, `count` is what one counts as.
+class Confirming(Protocol[Item]):
+    """The connection whose confirmations they are (see Waiter)."""
 
-    If the connection ends while `send` runs, `drop` also returns what is still in the list that `send` was given.  So a
-    `send` that removes each item as it sends it leaves exactly the unsent ones.
+    @property
+    def transport(self) -> object:
+        """The connection's socket."""
+
+    def durable(self, number: int) -> None:
+        """Pass it on to `Confirmations.durable`: everything up to a tick is on disk."""
+
+    def send_confirmations(self, items: list[Item]) -> None:
+        """Send these to the peer."""
+
+
+class Confirmations(Generic[Item]):
+    """The confirmations of one connection; `count` is what one counts as.
+
+    They do not refer to their connection, which is passed to each call: an ended one is in no reference cycle.
+
+    If the connection ends while it sends some, `drop` also returns what is still in the list that it was given.  So a
+    connection that removes each item as it sends it leaves exactly the unsent ones.
     """
 
-    __slots__ = ("_count", "_engine", "_send", "_sending", "_waiter", "_waiting", "pending")
+    __slots__ = ("_count", "_engine", "_sending", "_waiting", "pending")
 
-    def __init__(self, engine: Engine, send: Callable[[list[Item]], None], count: Callable[[Item], int] = _one) -> None:
+    def __init__(self, engine: Engine, count: Callable[[Item], int] = _one) -> None:
         self.pending: list[Item] = []  # since the last `confirm`
         self._count = count
         self._engine = engine
-        self._waiter: Waiter | None = None  # to be told when the rest may be sent
-        self._send = send
         self._sending: list[Item] = []
         self._waiting: list[tuple[int, list[Item]]] = []  # by tick; an empty deque would cost 600 bytes
 
@@ -55,27 +69,25 @@ class Confirmations(Generic[Item]):
             yield from items
         yield from self.pending
 
-    def confirm(self, waiter: Waiter) -> bool:
+    def confirm(self, to: Confirming[Item]) -> bool:
         """Send what is pending, at once or when it is durable.  Returns whether it was sent at once."""
         if not self.pending:
             return False
         pending, self.pending = self.pending, []
-        ticket = self._engine.ticks.confirmation(waiter)
+        ticket = self._engine.ticks.confirmation(to)
         if ticket or self._waiting:
             self._waiting.append((ticket or self._waiting[-1][0], pending))
-            self._waiter = waiter
             return False
         if len(pending) > 1:
-            self._waiter = waiter
             self._waiting.append((0, pending))
-            self.durable(0)
+            self.durable(to, 0)
         else:
-            self._send_now(pending)
+            self._send(to, pending)
         return True
 
-    def _send_now(self, items: list[Item]) -> None:
+    def _send(self, to: Confirming[Item], items: list[Item]) -> None:
         self._sending = items
-        self._send(items)
+        to.send_confirmations(items)
         self._sending = []
 
     def after(self, ticket: int, item: Item) -> None:
@@ -85,14 +97,14 @@ class Confirmations(Generic[Item]):
         else:
             self._waiting.append((ticket, [item]))
 
-    def follow(self, item: Item) -> None:
+    def follow(self, to: Confirming[Item], item: Item) -> None:
         """Send an item after everything that waits for the disk, at once if nothing does."""
         if self._waiting:
             self._waiting[-1][1].append(item)
         else:
-            self._send_now([item])
+            self._send(to, [item])
 
-    def durable(self, number: int) -> None:
+    def durable(self, to: Confirming[Item], number: int) -> None:
         """Send what waited for ticks up to this one: they are on disk."""
         ticks = self._engine.ticks
         while self._waiting and self._waiting[0][0] <= number:
@@ -105,10 +117,10 @@ class Confirmations(Generic[Item]):
             del items[:at]
             if not items:
                 del self._waiting[0]
-            self._send_now(portion)
-            if not ticks.spend(_COST * count) and self._waiter is not None:
+            self._send(to, portion)
+            if not ticks.spend(_COST * count):
                 if self._waiting and self._waiting[0][0] <= number:
-                    ticks.confirm_later(self._waiter, number)
+                    ticks.confirm_later(to, number)
                 return
 
     def retain(self, wanted: Callable[[Item], bool]) -> None:

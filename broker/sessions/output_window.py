@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Final
 
 #: Deliveries to a connection stop while this many bytes of its messages wait for the operating system to accept them.
 UNFLUSHED_BYTES_MAX: Final = 2 << 20
 
 
-class Pausable(Protocol):
-    """A source of deliveries."""
-
-    def pause(self, paused: bool) -> None:
-        """Pause or resume deliveries."""
-
-
 class OutputWindow:
-    """The output window of one connection; `source` makes its deliveries.
+    """The output window of one connection, whose session pauses its deliveries when it is told to.
 
     `socket_full`: the operating system has not accepted all output; `paused`: deliveries are stopped.
     """
 
-    __slots__ = ("_source", "_unflushed_bytes", "paused", "socket_full")
+    __slots__ = ("_unflushed_bytes", "paused", "socket_full")
 
-    def __init__(self, source: Pausable) -> None:
+    def __init__(self) -> None:
         self.paused = False
         self.socket_full = False
-        self._source = source
         self._unflushed_bytes = 0
 
     @property
@@ -34,26 +26,14 @@ class OutputWindow:
         """Bytes of messages that may still be sent; the last message may exceed it."""
         return UNFLUSHED_BYTES_MAX - self._unflushed_bytes
 
-    def sent(self, nbytes: int) -> None:
-        """Count bytes of messages that are sent in this tick."""
+    def sent(self, nbytes: int) -> bool:
+        """Count bytes of messages that are sent in this tick.  Returns whether deliveries are to be paused."""
         self._unflushed_bytes += nbytes
-        if self._unflushed_bytes >= UNFLUSHED_BYTES_MAX:
-            self.close()
+        return self._unflushed_bytes >= UNFLUSHED_BYTES_MAX
 
-    def close(self) -> None:
-        """Stop deliveries until everything is flushed."""
-        self.paused = True
-        self._source.pause(True)
-
-    def block(self) -> None:
-        """Stop deliveries: the operating system does not accept more output."""
-        self.socket_full = True
-        self.close()
-
-    def flushed(self) -> None:
-        """Resume deliveries: the operating system has accepted all output."""
+    def flushed(self) -> bool:
+        """The operating system has accepted all output.  Returns whether deliveries are to be resumed."""
         self.socket_full = False
         self._unflushed_bytes = 0
-        if self.paused:
-            self.paused = False
-            self._source.pause(False)
+        paused, self.paused = self.paused, False
+        return paused

@@ -44,24 +44,31 @@ class Stepping(Hashable, Protocol):
     def touch(self) -> None:
         """Flush the transport at the end of this tick."""
 
+    def process(self) -> None:
+        """Handle what has arrived."""
+
 
 def _nothing_more() -> None:
     pass
 
 
-class ReadSteps(Generic[Item]):
-    """What is left of a read of `session`; `resume` handles more of it.
+def _process(session: Stepping) -> None:
+    session.process()
 
-    Its work is the session's: other work of it waits behind (`Ticks.begin_work`).
+
+class ReadSteps(Generic[Item]):
+    """What is left of a read of a session; `resume` handles more of it.
+
+    Its work is the session's: other work of it waits behind (`Ticks.begin_work`).  The session is passed to each call,
+    so that an ended one is in no reference cycle.
 
     `pending`: a frame takes more ticks, or others wait for the next one.
     """
 
-    __slots__ = ("_later", "_resume", "_session", "_then", "pending")
+    __slots__ = ("_later", "_resume", "_then", "pending")
 
-    def __init__(self, session: Stepping, resume: Callable[[], None]) -> None:
+    def __init__(self, resume: Callable[[Stepping], None] = _process) -> None:
         self.pending = False
-        self._session = session
         self._resume = resume
         self._later: list[Item] = []
         self._then: Callable[[], None] = _nothing_more
@@ -76,25 +83,25 @@ class ReadSteps(Generic[Item]):
         later, self._later = self._later, []
         return later
 
-    def pauses(self, frames: list[Item], at: int, handled: int = ASKED_AFTER) -> bool:
+    def pauses(self, session: Stepping, frames: list[Item], at: int, handled: int = ASKED_AFTER) -> bool:
         """Whether the tick's budget is used up, after the first `at` of some frames; then the others wait.
 
         `handled`: how many frames there were since the last call.
         """
-        ticks = self._session.engine.ticks
+        ticks = session.engine.ticks
         ticks.spend(handled * FRAME_COST)
-        if self._session.lost or not ticks.exhausted:
+        if session.lost or not ticks.exhausted:
             return False
         self._later = frames[at:]
-        self.work(_nothing())
+        self.work(session, _nothing())
         return True
 
-    def work(self, work: LongWork) -> None:
+    def work(self, session: Stepping, work: LongWork) -> None:
         """Handle a frame in steps: in this tick, and in later ones if it is long (`pending`)."""
         self.pending = True
-        self._session.engine.ticks.begin_work(self._session, self._through(work), self._session.transport)
+        session.engine.ticks.begin_work(session, self._through(session, work), session.transport)
         if self.pending:
-            self._session.reading.stop(self)
+            session.reading.stop(self)
 
     def wait(self, later: list[Item], then: Callable[[], None] = _nothing_more) -> None:
         """Let these frames wait behind that which takes more ticks; call `then` before them."""
@@ -102,34 +109,35 @@ class ReadSteps(Generic[Item]):
         self._later = later
         self._then = then
 
-    def suspend(self) -> None:
+    def suspend(self, session: Stepping) -> None:
         """Handle nothing more until `resume`: the engine has not answered a frame yet."""
         self.pending = True
-        self._session.reading.stop(self)
+        session.reading.stop(self)
 
-    def until(self, begin: Callable[[], None]) -> None:
+    def until(self, session: Stepping, begin: Callable[[], None]) -> None:
         """Call `begin`, and handle nothing more until `resume`, which it may call at once."""
         self.pending = True
         begin()
         if self.pending:
-            self._session.reading.stop(self)
+            session.reading.stop(self)
 
-    def _through(self, work: LongWork) -> LongWork:
+    def _through(self, session: Stepping, work: LongWork) -> LongWork:
         for cost in work:
             yield cost
-            if self._session.lost:
+            if session.lost:
                 work.close()
+                self._then = _nothing_more
                 return
-        self.resume()
+        self.resume(session)
 
-    def resume(self) -> None:
+    def resume(self, session: Stepping) -> None:
         """Continue behind the frame that took more ticks."""
         self.pending = False
         then, self._then = self._then, _nothing_more
-        if self._session.reading.go(self) and not self._session.lost:
+        if session.reading.go(self) and not session.lost:
             then()
-            self._session.touch()
-            self._resume()
+            session.touch()
+            self._resume(session)
 
 
 def _nothing() -> LongWork:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 Answer = TypeVar("Answer")
 
@@ -24,7 +24,7 @@ class Readable(Protocol):
 class ErrorBoundary(Protocol):
     """Confines errors to a connection."""
 
-    def guarded(self, call: Callable[..., None]) -> Callable[..., None]:
+    def guarded(self, transport: Any, call: Callable[..., None]) -> Callable[..., None]:
         """Wrap a call that is made outside a connection: an exception ends only that connection (`Tick.guarded`)."""
 
 
@@ -65,4 +65,4 @@ class Reading:
             self.go(reason)
             then(answer)
 
-        return self._boundary.guarded(answered)
+        return self._boundary.guarded(self.transport, answered)

@@ -163,15 +163,14 @@ class _Scram(Exchange):
     def __init__(self, mechanism: str, gate: Gate, peer: Peer) -> None:
         super().__init__(gate, peer)
         self._mechanism = mechanism
-        self._name = ""
-        self._keys: ScramKeys | None = None
         self._first = True
+        found: dict[str, ScramKeys] = {}  # not in this object, which refers to the function
 
         def keys(name: str) -> ScramKeys:
-            self._name = name
-            self._keys = gate.scram_keys(mechanism, name)
-            return self._keys
+            found[name] = gate.scram_keys(mechanism, name)
+            return found[name]
 
+        self._found = found
         self._server = ScramMechanism(mechanism).make_server(keys)
 
     def step(self, message: bytes, then: Then) -> None:
@@ -186,12 +185,13 @@ class _Scram(Exchange):
             self._server.set_client_final(text)
             final = str(self._server.get_server_final()).encode()
         except (ScramException, UnicodeDecodeError):
-            self._done(None, lambda _: then(REFUSED))
+            self._done(lambda _: then(REFUSED), proven=False)
             return
-        self._done(self._keys, lambda identity: then(_answer(identity, final)))
+        self._done(lambda identity: then(_answer(identity, final)), proven=True)
 
-    def _done(self, proven: ScramKeys | None, then: Callable[[Identity | None], None]) -> None:
-        self._gate.scram_done(self._peer, self._mechanism, self._name, proven, then)
+    def _done(self, then: Callable[[Identity | None], None], *, proven: bool) -> None:
+        name, keys = next(iter(self._found.items()), ("", None))
+        self._gate.scram_done(self._peer, self._mechanism, name, keys if proven else None, then)
 
 
 def _answer(identity: Identity | None, data: bytes | None = None) -> Answer:

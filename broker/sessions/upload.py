@@ -14,28 +14,30 @@ from collections.abc import Callable
 
 from broker.engine import Engine, LargeBody, Upload
 from broker.engine.model.errors import EngineError
+from broker.sessions.base import without_calls
 from broker.sessions.reading import Reading
+
+#: Called with the body when it is complete and durable, or with the reason why it never will be.
+Done = Callable[[LargeBody | EngineError], None]
+
+
+def _ignore(result: LargeBody | EngineError) -> None:
+    pass
+
+
+def _nothing() -> None:
+    pass
 
 
 class Uploading:
-    """The current upload of a connection or link, if any.
+    """The current upload of a connection or link, if any.  Only as long as there is one, it refers to these."""
 
-    `done` is called with the body when it is complete and durable, or with the reason why it never will be.  Then, if
-    all parts have arrived, `proceed` is called.
-    """
-
-    def __init__(
-        self,
-        engine: Engine,
-        reading: Reading,
-        done: Callable[[LargeBody | EngineError], None],
-        proceed: Callable[[], None],
-    ) -> None:
+    def __init__(self, engine: Engine, reading: Reading) -> None:
         self.whole = False  # the last part has arrived, and nothing that follows is processed yet
         self._engine = engine
         self._reading = reading
-        self._done = done
-        self._proceed = proceed
+        self._done: Done = _ignore
+        self._proceed: Callable[[], None] = _nothing
         self._upload: Upload | None = None
 
     @property
@@ -43,10 +45,11 @@ class Uploading:
         """Whether an upload is under way that has not been refused."""
         return self._upload is not None
 
-    def begin(self, *, durable: bool) -> None:
-        """Begin an upload.  Raises DiskFull."""
+    def begin(self, done: Done, proceed: Callable[[], None], *, durable: bool) -> None:
+        """Begin an upload.  `done` is called first, then `proceed` if all parts have arrived.  Raises DiskFull."""
         transport = self._reading.transport
         self._upload = self._engine.uploads.begin(self._changed, durable=durable, transport=transport)
+        self._done, self._proceed = done, proceed
 
     def write(self, data: bytes, *, last: bool) -> None:
         """Write the next part."""
@@ -70,15 +73,17 @@ class Uploading:
         try:
             result = self._engine.uploads.finished(upload)
         except EngineError as refusal:
-            result = refusal
+            result = without_calls(refusal)
         self._done(result)
         self._go_on()
 
     def _go_on(self) -> None:
+        proceed = self._proceed
+        self._done, self._proceed = _ignore, _nothing
         self._reading.go(self)
         if self.whole:
             self.whole = False
-            self._proceed()
+            proceed()
 
     def abandon(self) -> None:
         """Delete the upload: the message was aborted, or its sender has disconnected."""

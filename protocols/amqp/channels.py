@@ -90,6 +90,15 @@ class Channels:
         self.find(channel, End.NAME).receive_end(end, events)
         del self._incoming[channel]
 
+    def clear(self) -> None:
+        """Forget all sessions."""
+        for session in (*self._incoming.values(), *self._outgoing.values()):
+            session.clear()
+        self._incoming.clear()
+        self._outgoing.clear()
+        self._shapes.clear()
+        self._disposition_shape = None
+
     def find(self, channel: int, what: str) -> Session:
         """Return the session that the peer has begun on a channel; `what` names the frame.  Raises AmqpError."""
         session = self._incoming.get(channel)

@@ -114,12 +114,6 @@ class AmqpConnection:
         self._ended = False  # the peer sends no more
         if self._handshake.amqp_sent:
             self._move("S:HDR")
-        self._handlers: Final[dict[type[Composite], Callable[[Any, int, list[Event]], None]]] = {
-            Open: self._on_open,
-            Begin: self._on_begin,
-            End: self._channels.end,
-            Close: self._on_close,
-        }
 
     @property
     def close_expected(self) -> bool:
@@ -130,6 +124,10 @@ class AmqpConnection:
     def sessions(self) -> list[Session]:
         """The sessions that the peer has begun."""
         return self._channels.sessions
+
+    def forget_sessions(self) -> None:
+        """Forget all sessions with their links, which refer to them: the connection is over, nothing more is sent."""
+        self._channels.clear()
 
     @property
     def partial_bytes(self) -> int:
@@ -164,6 +162,7 @@ class AmqpConnection:
                 if self._handshake.waits:
                     self._check_kept(source)
             except AmqpError as error:
+                error.__traceback__ = error.__context__ = None  # their calls refer to this connection
                 self.error = error
                 source.drop()
                 self._handshake.fail()
@@ -275,9 +274,9 @@ class AmqpConnection:
         if channel > self._limits.channel_max:
             text = f"{performative.NAME}: channels go up to {self._limits.channel_max}, {channel} is beyond."
             raise connection_error(FRAMING_ERROR, text)
-        handler = self._handlers.get(kind)
+        handler = _HANDLERS.get(kind)
         if handler is not None:
-            handler(performative, channel, events)
+            handler(self, performative, channel, events)
         elif "frame" not in kind.PROVIDES:
             raise connection_error(NOT_ALLOWED, f"{kind.NAME} is no body of a frame.")
         else:
@@ -296,7 +295,7 @@ class AmqpConnection:
             raise connection_error(ILLEGAL_STATE, f"{frame} is not expected here: {self.state.value}.")
         self.state = state
 
-    def _on_open(self, peer: Open, channel: int, events: list[Event]) -> None:
+    def on_open(self, peer: Open, channel: int, events: list[Event]) -> None:
         self._move("R:OPEN")
         if channel:
             raise connection_error(FRAMING_ERROR, f"open comes on channel 0, not {channel}.")  # 2.4.1, 2.7.1
@@ -309,11 +308,14 @@ class AmqpConnection:
         self._transport.frame_bytes_max = min(peer.max_frame_size, self._limits.frame_bytes_max)
         events.append(peer)
 
-    def _on_close(self, close: Close, channel: int, events: list[Event]) -> None:
+    def on_end(self, end: End, channel: int, events: list[Event]) -> None:
+        self._channels.end(end, channel, events)
+
+    def on_close(self, close: Close, channel: int, events: list[Event]) -> None:
         self._move("R:CLOSE")
         events.append(close)
 
-    def _on_begin(self, begin: Begin, channel: int, events: list[Event]) -> None:
+    def on_begin(self, begin: Begin, channel: int, events: list[Event]) -> None:
         if self.state is not ConnectionState.OPENED:
             raise connection_error(ILLEGAL_STATE, f"begin is not expected here: {self.state.value}.")
         self._channels.begin(begin, channel, events)
@@ -397,3 +399,12 @@ class AmqpConnection:
     def new_session(self) -> Session:
         """Make a session, to be begun, on the lowest free channel.  Raises AmqpError if the peer accepts no more."""
         return self._channels.new()
+
+
+#: What handles the frames that concern the connection.  One table for all: it refers to none.
+_HANDLERS: Final[dict[type[Composite], Callable[[AmqpConnection, Any, int, list[Event]], None]]] = {
+    Open: AmqpConnection.on_open,
+    Begin: AmqpConnection.on_begin,
+    End: AmqpConnection.on_end,
+    Close: AmqpConnection.on_close,
+}

@@ -156,6 +156,7 @@ class MqttConnection:
         return packets
 
     def _fail(self, error: MqttError) -> None:
+        error.__traceback__ = error.__context__ = None  # their calls refer to this connection
         self.error = error
         self._reader.drop()
 

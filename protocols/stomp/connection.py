@@ -136,6 +136,7 @@ class StompConnection:
             else:
                 self._take_part(frames)
         except StompError as error:
+            error.__traceback__ = error.__context__ = None  # their calls refer to this connection
             self.error = error
         if self._ended and not self._ready and not self._held:
             self._check_end()

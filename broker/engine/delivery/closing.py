@@ -33,8 +33,12 @@ CLOSE_COST: Final = 30
 def close(state: State, consumer: Consumer, how: DeliveryOutcome) -> None:
     """Detach a consumer and return its unacknowledged messages; a temporary queue is deleted with its last consumer."""
     state.closing.pop(consumer, None)
-    if consumer.closed:
-        return  # with its queue, perhaps
+    if not consumer.closed:  # with its queue, perhaps
+        _close(state, consumer, how)
+    consumer.detach_sink()
+
+
+def _close(state: State, consumer: Consumer, how: DeliveryOutcome) -> None:
     state.mark = NO_WAY_BACK
     settle_acknowledged(state)
     consumer.closed = True
@@ -87,10 +91,13 @@ def finish(state: State, queue: Queue) -> None:
 
 def end(state: State, consumer: Consumer, how: DeliveryOutcome, reason: str) -> None:
     """Close a consumer on the broker's initiative, and tell its sink why."""
-    hears = consumer not in state.closing
-    close(state, consumer, how)
+    hears = state.closing.pop(consumer, None) is None
+    if not consumer.closed:
+        _close(state, consumer, how)
     if hears:
         state.notify_closed(consumer, reason)
+    else:
+        consumer.detach_sink()
 
 
 def revoke(state: State, then: Callable[[int], None]) -> None:

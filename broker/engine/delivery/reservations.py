@@ -185,6 +185,8 @@ class LinkReservation:
         state.alarms.cancel((RESERVED, self.name))
         self.queue.remove_reservation(self)
         self._all.forget(self)
+        self.stand_in.reservation = None  # these refer to this one
+        self.session.current = _none_in_flight
 
 
 class Reservations:
@@ -268,6 +270,10 @@ class Reservations:
         for session in self._nothing_left:
             self.sessions.drop(session)
         self._nothing_left.clear()
+
+
+def _none_in_flight() -> list[Sent]:
+    return []
 
 
 def _owner(name: str) -> str:

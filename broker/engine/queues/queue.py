@@ -90,6 +90,28 @@ class Sink(Protocol):
         """The engine closed the consumer (its queue was deleted)."""
 
 
+class DetachedSink:
+    """What is left of the sink of a closed consumer: its connection.
+
+    A session refers to its consumers.  If they referred to it for ever, each ended one would be in a reference cycle.
+    """
+
+    __slots__ = ("_journals", "transport")
+
+    def __init__(self, transport: object, *, journals: bool) -> None:
+        self.transport = transport
+        self._journals = journals
+
+    def journals_deliveries(self, consumer: Consumer) -> bool:
+        return self._journals
+
+    def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
+        raise AssertionError("a closed consumer is sent no messages")
+
+    def consumer_closed(self, consumer: Consumer, reason: str) -> None:
+        """Do nothing: it has been told, or has closed it."""
+
+
 class Reservation(Protocol):
     """Keeps a link's deliveries for it when its connection ends (`delivery.reservations`)."""
 
@@ -595,6 +617,12 @@ class Consumer:
         if self.window >= 0:
             self._win_back(messages)
         return messages
+
+    def detach_sink(self) -> None:
+        """Forget the session, which is told nothing more: the consumer is closed."""
+        sink = self.sink
+        if not isinstance(sink, DetachedSink):
+            self.sink = DetachedSink(sink.transport, journals=sink.journals_deliveries(self))
 
     def take_all(self) -> dict[int, Message]:
         """Remove and return all deliveries, in order, of a consumer that is closed, whose credit is void."""

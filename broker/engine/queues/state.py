@@ -157,11 +157,13 @@ class State:
         return str(UUID(int=self.random.getrandbits(128), version=4))
 
     def notify_closed(self, consumer: Consumer, reason: str) -> None:
-        """Tell the sink of a consumer that the engine has closed it."""
+        """Tell the sink of a consumer that the engine has closed it: it is told nothing more."""
+        sink = consumer.sink
+        consumer.detach_sink()
         try:
-            consumer.sink.consumer_closed(consumer, reason)
+            sink.consumer_closed(consumer, reason)
         except BaseException as error:
-            self.blame(consumer.sink.transport, error)
+            self.blame(sink.transport, error)
 
     def is_unchecked(self, queue: Queue) -> bool:
         """Whether some of a queue's consumers may have lost the right to consume: it delivers nothing yet."""

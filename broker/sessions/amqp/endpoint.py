@@ -17,6 +17,7 @@ from broker.engine import DeliveryOutcome, redelivery
 from broker.sessions.amqp.link_owner import LinkOwner
 from broker.sessions.amqp.outgoing import OutgoingLink
 from broker.sessions.amqp.terms import AmqpOptions
+from broker.sessions.base import without_calls
 from broker.sessions.login import Peer
 from broker.sessions.read_steps import ASKED_AFTER, ReadSteps
 from broker.sessions.session import MOVED, PARTIAL_FULL
@@ -79,10 +80,12 @@ class AmqpEndpoint(LinkOwner):
         peer: Peer,
     ) -> None:
         super().__init__(tick, transport, options, codec, connection_id, peer)
-        self._steps: ReadSteps[Event] = ReadSteps(self, self.process)
+        self._steps: ReadSteps[Event] = ReadSteps()
         self._partial_bytes = 0  # held of messages that have not come whole, as charged
         self._ended = False  # the peer has closed its side
         self._gone = False  # the connection is lost, and what came before is still to be handled
+        self._closed = False  # the connection is lost, and all that came before is handled
+        self._finished = False  # its links have ended
 
     @property
     @abstractmethod
@@ -127,7 +130,7 @@ class AmqpEndpoint(LinkOwner):
         try:
             self._handle()
         except AmqpError as error:
-            failure = error
+            failure = without_calls(error)
         self.incoming.publish()
         if self._partial_bytes != self.codec.partial_bytes and not self.lost:
             failure = failure or self._charge_partial()
@@ -155,12 +158,12 @@ class AmqpEndpoint(LinkOwner):
                     if self._together(event) < _ANY_NUMBER:
                         self.incoming.publish()
                         long = True
-                if long and steps.pauses(events, at):
+                if long and steps.pauses(self, events, at):
                     return
             if gathered >= RUN_MAX:
                 self.incoming.publish()
                 gathered = 0
-                if steps.pauses([], 0):
+                if steps.pauses(self, [], 0):
                     return
 
     def _charge_partial(self) -> AmqpError | None:
@@ -212,15 +215,15 @@ class AmqpEndpoint(LinkOwner):
     def data_to_send(self) -> bytes:
         """Return all bytes for the peer since the last call."""
         for consumer in self.unsendable.dead_letter():
-            assert isinstance(consumer.sink, OutgoingLink)
-            consumer.sink.more_room()
-        self.outgoing.finish()
+            if isinstance(consumer.sink, OutgoingLink):  # else it is closed
+                consumer.sink.more_room()
+        self.outgoing.finish(self)
         return self.codec.data_to_send()
 
     def flushed(self) -> None:
         """Note that the operating system has all bytes."""
-        self.window.flushed()
-        self.outgoing.flushed()
+        self.open_window()
+        self.outgoing.flushed(self)
 
     def pause(self, paused: bool) -> None:
         """Pause or resume deliveries."""
@@ -245,7 +248,9 @@ class AmqpEndpoint(LinkOwner):
         if self._steps.pending:  # the peer has sent these before
             self._gone = True
         else:
+            self._closed = True
             self.end(redelivery.LOST)
+            self._forget_sessions()
 
     def fail(self, why: str, *, moved: bool = False) -> None:
         self.codec.discard()
@@ -278,7 +283,17 @@ class AmqpEndpoint(LinkOwner):
         self.ending()
         self.incoming.close()
         self.answers.drop()
-        self.outgoing.close(how, self.ended)
+        self.outgoing.close(how, self.transport, self._links_ended)
+
+    def _links_ended(self) -> None:
+        self.ended()
+        self._finished = True
+        self._forget_sessions()
+
+    def _forget_sessions(self) -> None:
+        """Forget sessions and links, which refer to each other, once nothing more is sent or told to them."""
+        if self._closed and self._finished:
+            self.codec.forget_sessions()
 
     @abstractmethod
     def ending(self) -> None:
@@ -299,14 +314,14 @@ class AmqpEndpoint(LinkOwner):
         self.process()
 
     def suspend(self) -> None:
-        self._steps.suspend()
+        self._steps.suspend(self)
 
     def resume(self) -> None:
-        self._steps.resume()
+        self._steps.resume(self)
 
     def durable(self, number: int) -> None:
         """Note that everything up to a tick is on disk."""
-        self.answers.durable(number)
+        self.answers.durable(self, number)
         self.touch()
 
 
@@ -317,11 +332,11 @@ SHARED: Final[Handlers] = {
     SessionFailed: lambda session, event: session.end_session(event.session, redelivery.INTERRUPTED, event.error),
     Detached: AmqpEndpoint.on_detached,
     LinkFailed: lambda session, event: session.lose(event.link, event.error),
-    Transfers: lambda session, event: session.incoming.transfers(event),
-    Posting: lambda session, event: session.incoming.posting(event),
-    Portion: lambda session, event: session.incoming.portion(event),
+    Transfers: lambda session, event: session.incoming.transfers(session, event),
+    Posting: lambda session, event: session.incoming.posting(session, event),
+    Portion: lambda session, event: session.incoming.portion(session, event),
     Aborted: lambda session, event: session.incoming.aborted(event),
-    Dispositions: lambda session, event: session.outgoing.dispositions(event),
+    Dispositions: lambda session, event: session.outgoing.dispositions(session, event),
     Credit: lambda session, event: session.outgoing.credit(event),
     WindowOpened: lambda session, event: session.outgoing.window_opened(event),
 }

@@ -138,7 +138,7 @@ class IncomingLink:
         self._blocked = owner.engine.producers.wait_for_room(None if place is None else place.address, self)
         if place is not None:
             owner.engine.producers.attach(place.address, self)
-        self.uploading = Uploading(owner.engine, owner.reading, self._uploaded, owner.go_on)
+        self.uploading = Uploading(owner.engine, owner.reading)
         self._large: _Large | None = None  # whose body is arriving
         self._posting: OpenTransaction | None = None  # of a message of which not all frames have arrived
 
@@ -225,7 +225,7 @@ class IncomingLink:
             tx = self._owner.transaction(event.state.txn_id)
         try:
             large = _Large(self, self._owner.engine.producers, event, tx)
-            self.uploading.begin(durable=large.durable)
+            self.uploading.begin(self._uploaded, self._owner.go_on, durable=large.durable)
         except (DecodeError, EngineError) as error:
             self.refusals.refuse(error, event, event.id, event.tag, tx)
             if event.last:
@@ -318,10 +318,11 @@ class IncomingLink:
         runs, self._runs = self._runs, []
         try:
             for run in runs:
-                if run.tx is None:
+                tx, run.tx = run.tx, None  # which refers to its runs
+                if tx is None:
                     self._publish(run)
                 else:
-                    self._publish_in(run.tx, run)
+                    self._publish_in(tx, run)
         except AmqpError as unheard:
             self.fail(unheard)
         self.refusals.forget()
@@ -367,7 +368,7 @@ class IncomingLink:
     def aborted(self) -> None:
         """Drop an aborted message, which may be a large one that was arriving."""
         self._posted()
-        self.uploading.abandon()
+        self._abandon_large()
         self.top_up()
 
     def gone(self) -> None:
@@ -378,7 +379,11 @@ class IncomingLink:
         self._owner.engine.producers.stop_waiting(self)
         if self._place is not None:
             self._owner.engine.producers.detach(self._place.address, self)
+        self._abandon_large()
+
+    def _abandon_large(self) -> None:
         self.uploading.abandon()
+        self._large = None  # it refers to this link
 
     def destination_lost(self) -> None:
         place = self._place

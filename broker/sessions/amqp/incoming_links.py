@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, Protocol
 
 from protocols.amqp.connection import AmqpConnection
@@ -47,26 +46,28 @@ class Incoming(Protocol):
         """Clean up after the link has ended."""
 
 
+class LinkErrors(Protocol):
+    """What a connection does about errors of its links."""
+
+    def lose(self, link: Link, error: AmqpError) -> None:
+        """End a link: the peer has violated a rule of it."""
+
+    def dropped(self, state: DeliveryState | None) -> None:
+        """Note that a message, or the state of deliveries, came when its link had ended, and has no effect."""
+
+
 class IncomingLinks:
-    """The receiving links of one connection; `lose` ends a link that violates a rule, `dropped` hears of messages that
-    come after that.
+    """The receiving links of one connection, which is passed to each call: an ended one is in no reference cycle.
 
     Only one link per address gathers messages: before a second one does, those of the first are published.  So the
     messages to an address keep their order across links.  The anonymous relay's messages may go to any address.
     """
 
-    __slots__ = ("_codec", "_dropped", "_gathering", "_lose", "by_link")
+    __slots__ = ("_codec", "_gathering", "by_link")
 
-    def __init__(
-        self,
-        codec: AmqpConnection,
-        lose: Callable[[Link, AmqpError], None],
-        dropped: Callable[[DeliveryState | None], None],
-    ) -> None:
+    def __init__(self, codec: AmqpConnection) -> None:
         self.by_link: dict[Link, Incoming] = {}
         self._codec = codec
-        self._lose = lose
-        self._dropped = dropped
         self._gathering: dict[str | None, Incoming] = {}  # by the order of their links
 
     def add(self, made: Incoming) -> None:
@@ -84,21 +85,22 @@ class IncomingLinks:
         for made in self.by_link.values():
             made.gone()
         self.by_link.clear()
+        self._gathering.clear()
 
-    def transfers(self, event: Transfers) -> None:
+    def transfers(self, errors: LinkErrors, event: Transfers) -> None:
         """Hand whole messages to their link; those for a link that has just ended are dropped."""
         made = self.by_link.get(event.link)
         if made is None:
-            self._dropped(event.state)
+            errors.dropped(event.state)
             return
         try:
             self._gather(made)
             if event.link in self.by_link:
                 made.add(event)
             else:  # what was gathered before has ended it
-                self._dropped(event.state)
+                errors.dropped(event.state)
         except AmqpError as error:
-            self._lose(event.link, error)
+            errors.lose(event.link, error)
 
     def _gather(self, made: Incoming) -> None:
         gathering, order = self._gathering, made.link.order
@@ -119,27 +121,27 @@ class IncomingLinks:
             for made in gathering.values():
                 made.publish()
 
-    def posting(self, event: Posting) -> None:
+    def posting(self, errors: LinkErrors, event: Posting) -> None:
         """Tell a link that a message in a transaction has begun."""
         made = self.by_link.get(event.link)
         try:
             if made is not None:
                 made.post(event.state)
         except AmqpError as error:
-            self._lose(event.link, error)
+            errors.lose(event.link, error)
 
-    def portion(self, event: Portion) -> None:
+    def portion(self, errors: LinkErrors, event: Portion) -> None:
         """Hand a part of a large message to its link."""
         self.publish()
         made = self.by_link.get(event.link)
         if made is None:
-            self._dropped(event.state)
+            errors.dropped(event.state)
         try:
             if made is not None:
                 made.add_portion(event)
                 return
         except AmqpError as error:
-            self._lose(event.link, error)
+            errors.lose(event.link, error)
         if event.last:
             self._codec.resume()
 

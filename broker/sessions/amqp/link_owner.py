@@ -45,9 +45,9 @@ class LinkOwner(BaseSession):
         self.access = tick.engine.security.access(NOT_LOGGED_IN, "")
         self.origin = connection_id
         self.container = ""
-        self.incoming = IncomingLinks(codec, self.lose, self.dropped)
-        self.outgoing = OutgoingLinks(self, self.lose, self.dropped)
-        self.answers: Confirmations[Answer] = Confirmations(tick.engine, send, count)
+        self.incoming = IncomingLinks(codec)
+        self.outgoing = OutgoingLinks(tick.engine)
+        self.answers: Confirmations[Answer] = Confirmations(tick.engine, count)
 
     @abstractmethod
     def transaction(self, txn_id: bytes) -> OpenTransaction:
@@ -84,6 +84,14 @@ class LinkOwner(BaseSession):
         if role is SENDER and ids:
             session.outgoing.blank(ids[0], len(ids))
         self.answers.pending.append(Settlement(session, role, ids, state, settled))
+
+    @abstractmethod
+    def durable(self, number: int) -> None:
+        """Everything up to and including the tick `number` is on disk."""
+
+    def send_confirmations(self, answers: list[Answer]) -> None:
+        """Send the answers that are confirmed."""
+        send(answers)
 
     def report_error(self, error: AmqpError) -> None:
         """Log an error of the peer."""

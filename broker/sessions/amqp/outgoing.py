@@ -119,7 +119,7 @@ class OutgoingLink:
         return False
 
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
-        self._owner.outgoing.sent(self, size_of(messages))
+        self._owner.outgoing.sent(self._owner, self, size_of(messages))
         if self._settled:
             self._unflushed = True
         if self.link.available:
@@ -156,7 +156,7 @@ class OutgoingLink:
         elif error is not None and message.id in consumer.unacked:
             self._owner.report("body.unreadable", error=str(error))
             self._owner.engine.consumers.give_back(consumer, message.id, redelivery.rejected(str(error)))
-        self._owner.outgoing.sent(self, 0)
+        self._owner.outgoing.sent(self._owner, self, 0)
         self.more_room()
 
     def _send(self, messages: list[Message]) -> None:
@@ -339,7 +339,7 @@ class BrowsingLink:
         for _ in range(processed):
             self._next.popleft()
         if payloads:
-            self._owner.outgoing.sent(self, size_of(batch[:processed]))
+            self._owner.outgoing.sent(self._owner, self, size_of(batch[:processed]))
             self.link.send(payloads, [None] * len(payloads), settled=True)
 
     def finish_drain(self, tick: int) -> bool:
@@ -358,7 +358,7 @@ class BrowsingLink:
         else:
             self.large = begun
             outgoing.pulling[self] = None
-            outgoing.sent(self, message.size)
+            outgoing.sent(self._owner, self, message.size)
 
     def large_out(self, message: Message, error: Unreadable | None) -> None:
         self.more_room()

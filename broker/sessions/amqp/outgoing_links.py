@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from broker.engine import Consumer, DeliveryOutcome, Unreadable
+from broker.engine import Consumer, DeliveryOutcome, Engine, Unreadable
 from broker.engine.model.message import Message
+from broker.sessions.amqp.incoming_links import LinkErrors
 from broker.sessions.amqp.large import LargeOut
 from broker.sessions.base import BaseSession
 from protocols.amqp.errors import AmqpError
 from protocols.amqp.events import Credit, Dispositions, WindowOpened
 from protocols.amqp.link import Link
-from protocols.amqp.performatives import DeliveryState
 from protocols.amqp.sender import Sender
 
 #: The consumer of a link that ends, if it has one, and what becomes of its deliveries.
@@ -48,25 +48,17 @@ class Outgoing(Protocol):
 
 
 class OutgoingLinks:
-    """The sending links of one connection; `lose` ends a link that violates a rule, `dropped` hears of states that come
-    after that.
+    """The sending links of one connection, which is passed to each call: an ended one is in no reference cycle.
 
     `pulling` are the links that send large messages, in turn a piece each.
     """
 
-    __slots__ = ("_draining", "_dropped", "_lose", "_owner", "_sending", "by_link", "pulling")
+    __slots__ = ("_draining", "_engine", "_sending", "by_link", "pulling")
 
-    def __init__(
-        self,
-        owner: BaseSession,
-        lose: Callable[[Link, AmqpError], None],
-        dropped: Callable[[DeliveryState | None], None],
-    ) -> None:
+    def __init__(self, engine: Engine) -> None:
         self.by_link: dict[Link, Outgoing] = {}
         self.pulling: dict[Outgoing, None] = {}
-        self._owner = owner
-        self._lose = lose
-        self._dropped = dropped
+        self._engine = engine
         self._draining: dict[Outgoing, int] = {}  # and the tick of the request
         self._sending: dict[Outgoing, None] = {}  # settled deliveries count as consumed once they are flushed
 
@@ -80,14 +72,16 @@ class OutgoingLinks:
         if made is not None:
             self._draining.pop(made, None)
             for consumer, outcome in made.end(how):
-                self._owner.engine.consumers.close(consumer, outcome)
+                self._engine.consumers.close(consumer, outcome)
 
-    def close(self, how: DeliveryOutcome, then: Callable[[], None]) -> None:
+    def close(self, how: DeliveryOutcome, transport: object, then: Callable[[], None]) -> None:
         """Remove all links: the connection has ended.  Then call `then`."""
         closing = dict([each for made in self.by_link.values() for each in made.end(how)])
         self.by_link.clear()
+        self.pulling.clear()
+        self._sending.clear()
         self.forget()
-        self._owner.engine.consumers.close_all(closing, self._owner.transport, then)
+        self._engine.consumers.close_all(closing, transport, then)
 
     def credit(self, event: Credit) -> None:
         """Let a link use new credit of its receiver, which may ask to drain it when the tick ends."""
@@ -95,7 +89,7 @@ class OutgoingLinks:
         if made is not None:
             made.more_room()
             if event.link.drain:
-                self._draining[made] = self._owner.engine.ticks.number
+                self._draining[made] = self._engine.ticks.number
 
     def window_opened(self, event: WindowOpened) -> None:
         """Let the links of a session continue, as its window has room again."""
@@ -103,35 +97,35 @@ class OutgoingLinks:
             if link.session is event.session:
                 made.more_room()
 
-    def dispositions(self, event: Dispositions) -> None:
+    def dispositions(self, errors: LinkErrors, event: Dispositions) -> None:
         """Pass the outcome of deliveries to their link."""
         made = self.by_link.get(event.link)
         if made is None:
-            self._dropped(event.state)
+            errors.dropped(event.state)
             return
         try:
             made.settle(event)
         except AmqpError as error:
-            self._lose(event.link, error)
+            errors.lose(event.link, error)
 
-    def sent(self, made: Outgoing, nbytes: int) -> None:
+    def sent(self, owner: BaseSession, made: Outgoing, nbytes: int) -> None:
         """Note that messages of a link are sent with this tick."""
         self._sending[made] = None
-        self._owner.sent(nbytes)
+        owner.sent(nbytes)
 
     def forget(self) -> None:
         """Forget the drains that are not finished."""
         self._draining.clear()
 
-    def finish(self) -> None:
+    def finish(self, owner: BaseSession) -> None:
         """End of a tick: send more of the large messages, and answer drains."""
-        if self.pulling and not self._owner.window.socket_full:
-            self._owner.tick.enter()
+        if self.pulling and not owner.window.socket_full:
+            owner.tick.enter()
             self._pull()
         if self._draining:
             self._draining = {made: tick for made, tick in self._draining.items() if not made.finish_drain(tick)}
             if self._draining:  # there is more to send first: try again after the next tick
-                self._owner.touch()
+                owner.touch()
 
     def _pull(self) -> None:
         """Send a piece on each link that has room, and remove links that are gone or done."""
@@ -150,13 +144,13 @@ class OutgoingLinks:
             if made.large is None:
                 self.pulling.pop(made, None)
 
-    def flushed(self) -> None:
+    def flushed(self, owner: BaseSession) -> None:
         """Note that the operating system has all bytes."""
         sending, self._sending = self._sending, {}
         for made in sending:
             made.flushed()
         if any([made.large is not None and made.large.room for made in self.pulling]):
-            self._owner.touch()
+            owner.touch()
 
     def pause(self, paused: bool) -> None:
         """Pause or resume all links."""

@@ -67,7 +67,7 @@ class AmqpSession(AmqpEndpoint):
         )
         super().__init__(tick, transport, options, codec, connection_id=connection_id, peer=peer)
         self._containers = containers
-        self._login = Login(codec, gate, peer, self.reading, self.proceed)
+        self._login = Login(codec, gate, peer, self.reading)
         self._sole = False
         self._transactions = Transactions(tick.engine, options.transactions_max)
         self._attacher: Attacher | None = None  # before OPEN: connections without login must cost little
@@ -90,9 +90,10 @@ class AmqpSession(AmqpEndpoint):
         self._transactions.abandon()  # without consumers, so that a delivery fails once
         if self._attacher is not None:
             self._attacher.release_all()
+            self._attacher = None  # it refers to this connection
 
     def _on_sasl(self, event: SaslInit | SaslResponse) -> None:
-        self._login.step(event)
+        self._login.step(event, self.proceed)
         self.touch()
 
     def _on_open(self, event: Open) -> None:
@@ -167,8 +168,8 @@ class AmqpSession(AmqpEndpoint):
             for other in self.outgoing.by_link.values():
                 if isinstance(other, OutgoingLink):
                     other.send_available()
-        assert self._attacher is not None, "the connection is open"
-        self._attacher.release(link, closed=closed, detached=detached)
+        if self._attacher is not None:  # else the connection has ended, and everything is released
+            self._attacher.release(link, closed=closed, detached=detached)
 
     def dropped(self, state: DeliveryState | None) -> None:
         if isinstance(state, TransactionalState):

@@ -76,7 +76,7 @@ class AmqpLinkSession(AmqpEndpoint):
         self._link = link
         self._broker_name = broker_name
         self._aside = aside
-        self._login = LinkLogin(codec, link, hostname, options, self._compute, readable=readable)
+        self._login = LinkLogin(codec, link, hostname, options, readable=readable)
         self._why = ""  # why the connection ends
 
     @property
@@ -86,7 +86,7 @@ class AmqpLinkSession(AmqpEndpoint):
     # -- login and end ---------------------------------------------------------------------------------------------
 
     def _on_sasl(self, event: SaslMechanisms | SaslChallenge | SaslOutcome) -> None:
-        self._log_in(lambda: self._login.step(event))
+        self._log_in(lambda: self._login.step(event, self._compute))
 
     def _log_in(self, step: Callable[[], None]) -> None:
         try:

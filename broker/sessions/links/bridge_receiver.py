@@ -25,6 +25,10 @@ _PASSING: Final = frozenset(
 )
 
 
+def _ignore(route: BridgeRoute, topic: str, why: Refused) -> None:
+    pass
+
+
 class BridgeReceiver(Receiver):
     """The receiving side of a link's connection, counted by route.  `no_room` is called with a full topic and why.
 
@@ -44,6 +48,10 @@ class BridgeReceiver(Receiver):
         super().__init__(bridge.common, session, connection)
         self._by_topic = bridge.inward.by_topic
         self._no_room = no_room
+
+    def forget_routes(self) -> None:
+        """Refer to the routes no longer, which refer to this: the connection has ended."""
+        self._no_room = _ignore
 
     def has_room(self, topics: Iterable[str]) -> bool:
         """Whether one of these topics accepts messages again."""

@@ -215,6 +215,7 @@ class BridgeRoutes:
 
     def end(self) -> None:
         """Forget the requests of a connection that has ended."""
+        self.receiver.forget_routes()
         asked = [each.asked for each in self._bridge.incoming if each.asked > 0]
         self._session.in_flight.outgoing.ids.release([*asked, self._unsubscribing])
         for each in self._bridge.incoming:

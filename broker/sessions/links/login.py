@@ -36,11 +36,11 @@ _SCRAM: Final = "SCRAM-"
 class LinkLogin:
     """The login of one connection.  `relays`: the other broker has an anonymous relay; `bartleby`: it is a Bartleby.
 
-    `aside`: runs the work of SCRAM; `readable`: others on the network can read what the connection sends.
+    `readable`: others on the network can read what the connection sends.
     """
 
     def __init__(
-        self, codec: AmqpConnection, link: Link, hostname: str, options: AmqpOptions, aside: Aside, *, readable: bool
+        self, codec: AmqpConnection, link: Link, hostname: str, options: AmqpOptions, *, readable: bool
     ) -> None:
         self.relays = False
         self.bartleby = False
@@ -48,17 +48,16 @@ class LinkLogin:
         self._link = link
         self._hostname = hostname
         self._options = options
-        self._aside = aside
         self._readable = readable
         self._mechanism = ""
         self._scram: ScramLogin | None = None
 
-    def step(self, event: SaslMechanisms | SaslChallenge | SaslOutcome) -> None:
-        """Answer a SASL frame, now or later.  Raises LoginFailed."""
+    def step(self, event: SaslMechanisms | SaslChallenge | SaslOutcome, aside: Aside) -> None:
+        """Answer a SASL frame, now or later; `aside` runs the work of SCRAM.  Raises LoginFailed."""
         if isinstance(event, SaslMechanisms):
             self._begin(event.sasl_server_mechanisms)
         elif isinstance(event, SaslChallenge):
-            self._challenged(event.challenge)
+            self._challenged(event.challenge, aside)
         elif event.code != SaslCode.OK:
             self._refused()
         elif self._scram is not None and self._scram.stage is not Stage.VERIFIED:
@@ -98,12 +97,12 @@ class LinkLogin:
             )
         return found[0]
 
-    def _challenged(self, challenge: bytes) -> None:
+    def _challenged(self, challenge: bytes, aside: Aside) -> None:
         scram = self._scram
         if scram is None:
             raise LoginFailed("the other broker asks for more than a user and a password")
         if scram.stage is Stage.BEGUN:
-            self._aside(scram.prove(challenge), self._prove)
+            aside(scram.prove(challenge), self._prove)
         else:  # its signature comes before the outcome
             scram.verify(challenge)
             self._codec.send_sasl(SaslResponse(b""))

@@ -12,10 +12,12 @@ that by Session Present, and unacknowledged messages are sent to it as new.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NoReturn
 
 from broker.engine import Consumer, DeadLetterReason, LinkTarget
 from broker.engine.model.message import Message
+from broker.sessions.base import without_calls
 from broker.sessions.convert import ConversionError
 from broker.sessions.links.bridge import Bridge, BridgeRenderer
 from broker.sessions.links.bridge_routes import BridgeRoutes
@@ -110,7 +112,9 @@ class MqttLinkSession(MqttEndpoint):
 
     def __init__(self, bridge: Bridge, transport: Transport, links: Links, *, connection_id: str, peer: Peer) -> None:
         super().__init__(bridge.common, transport, connection_id=connection_id, peer=peer)
-        self.unsendable = self._untaken = UnsendableByBridge(self.tick, bridge, self.report)
+        self.unsendable = self._untaken = UnsendableByBridge(
+            self.tick, bridge, partial(self.engine.report, connection=self.id, remote=self.remote)
+        )
         self._bridge = bridge
         self._link = bridge.link
         self._links = links
@@ -222,7 +226,7 @@ class MqttLinkSession(MqttEndpoint):
             for packet in late:
                 SHARED[packet.type](self, packet)
         except MqttError as wrong:
-            failure = wrong
+            failure = without_calls(wrong)
         self.proceed(failure)
 
     def pause_routes(self) -> None:
@@ -325,6 +329,7 @@ class MqttLinkSession(MqttEndpoint):
             bridge.versions.disconnected()
         if self._routes is not None:
             self._routes.end()
+            self._routes = None  # they refer to this connection
         bridge.count()
         self._links.lost(self._link, self._why)
 

@@ -280,6 +280,10 @@ class ReceivingRoute(IncomingLink):
         super().__init__(owner, link, SendTarget(settings.local, settings.routing_type, False), place, peer)
         self.refusals = _RouteRefusals(owner, link, self)
 
+    def gone(self) -> None:
+        super().gone()
+        self.refusals = Refusals(self._owner, self.link, self.route.settings.local)  # the others refer to this route
+
     def add(self, event: Transfers) -> None:
         self._message_bytes = max(sum(map(len, event.payloads)) // len(event.payloads), 1)
         super().add(event)

@@ -45,7 +45,7 @@ from broker.sessions.mqtt.delivery import Deliveries
 from broker.sessions.mqtt.inflight import InFlight
 from broker.sessions.mqtt.mount import Inward
 from broker.sessions.mqtt.port import Port
-from broker.sessions.mqtt.publish import Publisher
+from broker.sessions.mqtt.publish import NeverBlocked, Publisher
 from broker.sessions.mqtt.render import Heads
 from broker.sessions.mqtt.subscribe import Subscriptions, key_of
 from broker.sessions.mqtt.sys import BrokerFigures, Traffic
@@ -422,7 +422,7 @@ class MqttSessions:
         if will is None:
             return
         self._set_will(session, None)
-        publisher = Publisher(self.engine, self.syntax, _NeverBlocked(), session.client.access)
+        publisher = Publisher(self.engine, self.syntax, NeverBlocked(), session.client.access)
         try:
             try:
                 publisher.send(will.topic, will.payload, will.qos, will.retain, will.properties)
@@ -545,12 +545,3 @@ def _subscriptions(stored: StoredSession) -> list[Definition]:
 def _called(call: Callable[[], None]) -> LongWork:
     yield from ()
     call()
-
-
-class _NeverBlocked:
-    """The producer of a will: one message, so it is never blocked."""
-
-    transport = None
-
-    def unblock(self) -> None:
-        """Do nothing: it was not blocked."""

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from broker.engine import Ending, LongWork, Unreadable
 from broker.engine.model.errors import EngineError
+from broker.sessions.base import without_calls
 from broker.sessions.confirmations import Confirmations
 from broker.sessions.convert import ConversionError
 from broker.sessions.login import Peer
@@ -86,14 +87,14 @@ class MqttEndpoint(Port):
         self.send_interval = 0
         self.session: ClientSession | None = None
         self.receiver: Receiver | None = None
-        self.answers: Confirmations[Waiting] = Confirmations(self.engine, self._send_all)
+        self.answers: Confirmations[Waiting] = Confirmations(self.engine)
         self.leaving = False  # DISCONNECT was received or sent
         self._common = common
         self._traffic = common.sessions.traffic
         self._ended = False  # the peer has closed its side
         self._partial_bytes = 0  # held of packets that have not come whole, as charged
         self._ending = False  # it fails once all pending answers are sent
-        self._steps: ReadSteps[Packet] = ReadSteps(self, self.process)
+        self._steps: ReadSteps[Packet] = ReadSteps()
         self._rest: Publish | Ack | None = None  # what is still to be handled of the present run
 
     @property
@@ -144,13 +145,13 @@ class MqttEndpoint(Port):
                         steps.wait(packets[at:])
                         return self.confirm()
                     more = at < len(packets) or codec.has_more
-                    if more and steps.pauses(packets, at, 1):  # a packet may be a run of many
+                    if more and steps.pauses(self, packets, at, 1):  # a packet may be a run of many
                         return self.confirm()
             failure = codec.error
         except NotTaken as refusal:
-            self._end_behind(refusal)
+            self._end_behind(without_calls(refusal))
         except MqttError as wrong:
-            failure = wrong
+            failure = without_calls(wrong)
         self.confirm()
         if failure is not None and not self.lost:
             self.fail_with(failure)
@@ -173,14 +174,14 @@ class MqttEndpoint(Port):
 
     def work(self, work: LongWork) -> None:
         """Handle a packet in steps: in this tick, and in later ones if it is long.  Those behind it wait."""
-        self._steps.work(self._noted(work))
+        self._steps.work(self, self._noted(work))
 
     def arrive(self, arrival: Arrival, failed: Callable[[EngineError], None]) -> None:
         """Connect a client to its session in steps: in this tick, and in later ones.  Nothing else is handled before.
 
         Then `connected` is called, or `failed`, or neither if the connection has ended.
         """
-        self._steps.until(lambda: self._take_turn(arrival, failed))
+        self._steps.until(self, lambda: self._take_turn(arrival, failed))
 
     def _take_turn(self, arrival: Arrival, failed: Callable[[EngineError], None]) -> None:
         work = self._arriving(arrival, failed)
@@ -202,7 +203,7 @@ class MqttEndpoint(Port):
         if not self.lost:
             self._steps.pending = False
             self.connected(self.session, present=present)
-            self._steps.resume()
+            self._steps.resume(self)
             self.touch()
 
     @abstractmethod
@@ -270,7 +271,7 @@ class MqttEndpoint(Port):
         if self.session is not None and not self.lost:
             self.session.deliveries.flushed()
             self.session.subscriptions.finishing.check()
-        self.window.flushed()
+        self.open_window()
 
     def pause(self, paused: bool) -> None:
         if self.session is not None and not self.lost:
@@ -320,6 +321,7 @@ class MqttEndpoint(Port):
             self.engine.partial.hold(self, 0)
         if self.receiver is not None:
             self.receiver.abandon()
+            self.receiver = None  # it refers to this connection
         if self.codec.streaming:
             self.codec.abandon()
         self.engine.connections.closed(self.id)
@@ -363,7 +365,7 @@ class MqttEndpoint(Port):
             self.touch()
 
     def durable(self, number: int) -> None:
-        self.answers.durable(number)
+        self.answers.durable(self, number)
         self.touch()
 
     def emit(self, ticket: int, packet: Ack | Publishing) -> None:
@@ -374,14 +376,14 @@ class MqttEndpoint(Port):
             self.touch()
 
     def follow(self, packet: Publishing) -> None:
-        self.answers.follow(packet)
+        self.answers.follow(self, packet)
         self.touch()
 
     def count_published(self, messages: int, nbytes: int) -> None:
         self._traffic.published += messages
         self.sent(nbytes)
 
-    def _send_all(self, packets: list[Waiting]) -> None:
+    def send_confirmations(self, packets: list[Waiting]) -> None:
         while packets:  # if one ends the connection, `end` handles the others
             packet = packets.pop(0)
             if isinstance(packet, NotTaken):

@@ -113,6 +113,15 @@ class _TopicSend(Send):
             self.noted(ids)
 
 
+class NeverBlocked:
+    """The producer of a will: one message, so it is never blocked."""
+
+    transport = None
+
+    def unblock(self) -> None:
+        """Do nothing: it was not blocked."""
+
+
 class Publisher:
     """Publishes for a connection, or for a session's will.  `producer` is called when it may publish again."""
 
@@ -122,10 +131,14 @@ class Publisher:
         self.blocked = False  # an address is full: the connection should not be read
         self._engine = engine
         self._format = engine.formats[MQTT_FORMAT]
-        self._producer = producer
+        self._producer: Producer = producer
         self._syntax = syntax
         self._addresses: dict[str, Address] = {}
         self.give_access(access)
+
+    def forget_producer(self) -> None:
+        """Refer to the producer no longer, which refers to this: nothing more is published for it."""
+        self._producer = NeverBlocked()
 
     def give_access(self, access: Access) -> None:
         """Set the permissions for what is published from now on."""

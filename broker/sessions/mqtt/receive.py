@@ -16,6 +16,7 @@ from broker.engine import LargeBody
 from broker.engine.model.access import Access
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Body
+from broker.sessions.base import without_calls
 from broker.sessions.mqtt.client_session import ClientSession, Common
 from broker.sessions.mqtt.connect import check_publish, payload_too_large
 from broker.sessions.mqtt.port import Port
@@ -64,7 +65,7 @@ class Receiver:
         self._failure: MqttError | None = None  # what was wrong when it was finished
         self._held: list[Ack] | None = None  # acknowledgements that wait for room; None: not blocked
         self._messages = self._bytes = 0  # received since
-        self._uploading = Uploading(engine, link.reading, self._uploaded, self._go_on)
+        self._uploading = Uploading(engine, link.reading)
 
     def publish(self, run: Publish) -> Publish | None:
         """Publish a run of messages in memory, or the first part of it; returns the rest.  Raises MqttError."""
@@ -208,7 +209,7 @@ class Receiver:
             try:
                 self._publisher.check(run.topics[0])
                 # A retained message is durable, and has the same body.
-                self._uploading.begin(durable=run.qos > 0 or run.retain)
+                self._uploading.begin(self._uploaded, self._go_on, durable=run.qos > 0 or run.retain)
             except EngineError as error:
                 self._refuse(error)
 
@@ -229,7 +230,7 @@ class Receiver:
             try:
                 self._finish(None if isinstance(body, EngineError) else body)
             except MqttError as wrong:
-                self._failure = wrong
+                self._failure = without_calls(wrong)
 
     def _go_on(self) -> None:
         failure, self._failure = self._failure, None
@@ -248,4 +249,5 @@ class Receiver:
         for ack in self._held or ():
             self._session.not_sent(ack)
         self._engine.producers.stop_waiting(self)
+        self._publisher.forget_producer()
         self._uploading.abandon()

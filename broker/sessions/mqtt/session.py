@@ -99,6 +99,7 @@ class MqttSession(MqttEndpoint):
 
     def ended(self) -> None:
         self._traffic.connections -= self.established
+        self._login = None  # it refers to this session
 
     def send(self, packet: Packet | Publishing) -> None:
         if isinstance(packet, Connack) and self.codec.state is not State.DISCONNECTED:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from broker.engine import Consumer, LongWork, redelivery
+from broker.engine import Consumer, Engine, LongWork, redelivery
 from broker.engine.model.errors import EngineError
 from broker.sessions.read_steps import ReadSteps
 from broker.sessions.stomp.browse import Browser
@@ -15,6 +15,7 @@ from broker.sessions.stomp.headers import Headers, boolean, error, refused
 from broker.sessions.stomp.port import Port
 from broker.sessions.stomp.subscribe import Subscriptions
 from broker.sessions.stomp.transactions import Transactions
+from protocols.stomp.connection import StompConnection
 from protocols.stomp.errors import format_value
 from protocols.stomp.frames import Acks, Frame
 
@@ -27,16 +28,20 @@ class Acknowledging:
     """The acknowledgements of one connection."""
 
     def __init__(
-        self, port: Port, steps: ReadSteps[Frame], subscriptions: Subscriptions, transactions: Transactions
+        self,
+        engine: Engine,
+        codec: StompConnection,
+        steps: ReadSteps[Frame],
+        subscriptions: Subscriptions,
+        transactions: Transactions,
     ) -> None:
-        self._port = port
         self._steps = steps
-        self._engine = port.engine
-        self._codec = port.codec
+        self._engine = engine
+        self._codec = codec
         self._subscriptions = subscriptions
         self._transactions = transactions
 
-    def acks(self, acks: Acks) -> None:
+    def acks(self, port: Port, acks: Acks) -> None:
         """Process a run of plain ACKs; consecutive ones for one subscription are settled together."""
         numbers, ids = acks.subscriptions, acks.ids
         at, end = 0, len(ids)
@@ -54,17 +59,18 @@ class Acknowledging:
             consumer, consumers = subscription.consumer, self._engine.consumers
             if consumers.covers_many(consumer, run):
                 acknowledge = partial(consumers.acknowledge, consumer)
-                long += [self._in_portions("ACK", {}, consumer, id, acknowledge, returns=False) for id in run]
+                long += [self._in_portions(port, "ACK", {}, consumer, id, acknowledge, returns=False) for id in run]
                 continue
             try:
                 consumers.acknowledge_run(consumer, run)
             except EngineError as refusal:
                 raise refused("ACK", refusal, {}) from None
         if long:
-            self._steps.work(_chained(long))
+            self._steps.work(port, _chained(long))
 
     def _apply(
         self,
+        port: Port,
         command: str,
         headers: Headers,
         consumer: Consumer,
@@ -78,12 +84,13 @@ class Acknowledging:
         `returns`: they return to their queue.  Raises EngineError.
         """
         if self._engine.consumers.covers_many(consumer, (id,)):
-            self._steps.work(self._in_portions(command, headers, consumer, id, apply, returns=returns))
+            self._steps.work(port, self._in_portions(port, command, headers, consumer, id, apply, returns=returns))
         else:
             apply(id)
 
     def _in_portions(
         self,
+        port: Port,
         command: str,
         headers: Headers,
         consumer: Consumer,
@@ -95,7 +102,7 @@ class Acknowledging:
         try:
             yield from self._engine.consumers.settle_in_portions(consumer, id, apply, returns=returns)
         except EngineError as refusal:
-            self._port.fail_with(refused(command, refusal, headers))
+            port.fail_with(refused(command, refusal, headers))
 
     def _find(self, headers: Headers, command: str) -> tuple[Subscription | Browser, int]:
         """Return the subscription and message of an ACK or NACK: `id` in 1.2, else `message-id`.  Raises StompError."""
@@ -122,16 +129,16 @@ class Acknowledging:
             raise error(command, "unexpected acknowledgement", detail, headers)
         return subscription, int(id)
 
-    def ack(self, frame: Frame) -> None:
+    def ack(self, port: Port, frame: Frame) -> None:
         """Process an ACK.  Raises StompError, EngineError."""
         headers = frame.headers
         subscription, id = self._find(headers, "ACK")
         tx = self._transactions.of(headers, "ACK")
         if isinstance(subscription, Subscription):
             consumer, acknowledge = subscription.consumer, self._engine.consumers.acknowledge
-            self._apply("ACK", headers, consumer, id, lambda each: acknowledge(consumer, each, tx))
+            self._apply(port, "ACK", headers, consumer, id, lambda each: acknowledge(consumer, each, tx))
 
-    def nack(self, frame: Frame) -> None:
+    def nack(self, port: Port, frame: Frame) -> None:
         """Process a NACK.  Raises StompError, EngineError."""
         headers = frame.headers
         subscription, id = self._find(headers, "NACK")
@@ -143,9 +150,11 @@ class Acknowledging:
         consumer, consumers, how = subscription.consumer, self._engine.consumers, redelivery.rejected(text)
         if requeue:
             back, returns = partial(consumers.give_back, consumer, how=how, tx=tx), tx is None
-            self._apply("NACK", headers, consumer, id, back, returns=returns)
+            self._apply(port, "NACK", headers, consumer, id, back, returns=returns)
         else:
-            self._apply("NACK", headers, consumer, id, lambda each: consumers.reject(consumer, each, text=text, tx=tx))
+            self._apply(
+                port, "NACK", headers, consumer, id, lambda each: consumers.reject(consumer, each, text=text, tx=tx)
+            )
 
 
 def _chained(works: list[LongWork]) -> LongWork:

@@ -203,7 +203,7 @@ class Subscription(Rendering):
             self._unflushed[consumer] = None
         port.sent(size_of(messages))
         if port.codec.output.streaming:
-            port.window.close()
+            port.close_window()
 
     def consumer_closed(self, consumer: Consumer, reason: str) -> None:
         """End the connection: the engine closed the consumer, which STOMP can only report with an ERROR."""

@@ -27,6 +27,10 @@ class Port(BaseSession):
         """Send an ERROR, and end."""
 
     @abstractmethod
+    def process(self) -> None:
+        """Process the frames that have arrived."""
+
+    @abstractmethod
     def proceed(self) -> None:
         """Continue after a large message has been processed."""
 

@@ -366,6 +366,11 @@ class Sends:
         self._engine.producers.stop_waiting(self)
         self._engine.producers.give_up(self._runs)
         self._forget()
+        self._expect_reply = _expect_none
+
+
+def _expect_none(destination: bytes) -> None:
+    pass
 
 
 def _refused(refusals: list[Refusal]) -> StompError:
@@ -388,6 +393,8 @@ def _refused_in(tx: Transaction, runs: list[_Run], messages: list[Message], prod
     except EngineError as error:
         producers.give_up(runs)
         return [Refusal(run, run.messages, error) for run in runs]
+    for run in runs:
+        run.tx = None  # which refers to them
     return []
 
 

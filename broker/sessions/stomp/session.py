@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 from broker.engine import Transaction, Unreadable, redelivery
 from broker.engine.model.access import NOT_LOGGED_IN, Identity
 from broker.engine.model.errors import EngineError
+from broker.sessions.base import without_calls
 from broker.sessions.confirmations import Confirmations
 from broker.sessions.login import Gate, Peer
 from broker.sessions.read_steps import ASKED_AFTER, ReadSteps
@@ -76,26 +77,26 @@ class StompSession(Port):
         self._login_takes_time = False  # it was not answered at once
         self._destinations = Destinations(engine, options.prefixes, no_access, connection_id)
         #: Each with the number of SENDs before it; the last one may be an ERROR.
-        self._receipts: Confirmations[tuple[int, bytes | StompError]] = Confirmations(engine, self._confirm)
+        self._receipts: Confirmations[tuple[int, bytes | StompError]] = Confirmations(engine)
         self._ended = False  # the peer has closed its side
         self._partial_bytes = 0  # held of frames that have not come whole, as charged
         self._gone = False  # the connection is lost, and what came before is still to be handled
         self._leaving = False  # after DISCONNECT: close once its receipt is sent
         self._committing = False  # COMMIT is not done yet
-        self._steps: ReadSteps[Frame] = ReadSteps(self, self.process)
+        self._steps: ReadSteps[Frame] = ReadSteps()
         self.transactions = Transactions(engine, options.transactions_max)
-        self.subscriptions = Subscriptions(self, self._destinations)
-        self.acknowledging = Acknowledging(self, self._steps, self.subscriptions, self.transactions)
+        self.subscriptions = Subscriptions(engine, self._destinations)
+        self.acknowledging = Acknowledging(engine, self.codec, self._steps, self.subscriptions, self.transactions)
         self.sends = Sends(
             engine,
             self.reading,
             self._destinations,
             engine.formats[STOMP_FORMAT],
             self.transactions,
-            self.subscriptions.expect_reply,
+            partial(self.subscriptions.expect_reply, self),
             self.codec.leads.expect,
         )
-        self.large = LargeSend(self, self.sends)
+        self.large = LargeSend(engine, self.reading, self.sends)
 
     # -- what the network calls ------------------------------------------------------------------------------------
 
@@ -166,16 +167,16 @@ class StompSession(Port):
                                 self._queue_receipt_of(frame)
                             if sends.matching and sends.costly:
                                 sends.publish_first()
-                                if steps.pauses(frames, at):
+                                if steps.pauses(self, frames, at):
                                     return None
                         elif self._handle_other(frame, frames, at):
                             return None
                     if sends.many:
                         sends.publish_first()
-                    if steps.pauses(frames, at):
+                    if steps.pauses(self, frames, at):
                         return None
         except StompError as wrong:
-            return wrong
+            return without_calls(wrong)
         except EngineError as refusal:
             assert frame is not None
             return refused(frame.command, refusal, frame.headers)
@@ -189,7 +190,7 @@ class StompSession(Port):
             steps.wait(frames[at:], partial(self._queue_receipt_of, frame))
             return True
         self._queue_receipt_of(frame)
-        return frame.command in _LONG and steps.pauses(frames, at)
+        return frame.command in _LONG and steps.pauses(self, frames, at)
 
     def _queue_receipt_of(self, frame: Frame) -> None:
         """Queue the receipt that a handled frame asks for, if it does."""
@@ -200,7 +201,7 @@ class StompSession(Port):
     def queue_receipt(self, receipt: bytes) -> None:
         self._receipts.pending.append((self.sends.gathered, receipt))
 
-    def _confirm(self, receipts: list[tuple[int, bytes | StompError]]) -> None:
+    def send_confirmations(self, receipts: list[tuple[int, bytes | StompError]]) -> None:
         for _, receipt in receipts:
             if isinstance(receipt, bytes):
                 self.codec.send_receipt(receipt)
@@ -245,8 +246,8 @@ class StompSession(Port):
         if self.codec.output.streaming:  # there is more of a body, and the rest waits
             self.touch()
             return
-        self.window.flushed()
-        self.subscriptions.flushed()
+        self.open_window()
+        self.subscriptions.flushed(self)
 
     def pause(self, paused: bool) -> None:
         self.subscriptions.pause(paused)
@@ -279,7 +280,7 @@ class StompSession(Port):
         if self.lost:
             return
         report_error(self.report, failure)
-        self._receipts.follow((0, failure))
+        self._receipts.follow(self, (0, failure))
         self.touch()
         self.end(redelivery.DISCONNECTED)
 
@@ -294,7 +295,7 @@ class StompSession(Port):
         """Send an ERROR, the only way to end in STOMP.  Unacknowledged deliveries do not count as attempts."""
         short, default = ("connection closed" if why else "broker shutting down"), "The broker is shutting down."
         gone = stomp_connect.moved(MOVED, self.options.failover) if moved else StompError(short, why or default)
-        self._receipts.follow((0, gone))
+        self._receipts.follow(self, (0, gone))
         self.touch()
         self.end(redelivery.INTERRUPTED)
 
@@ -313,11 +314,11 @@ class StompSession(Port):
     def _give_up(self, how: redelivery.DeliveryOutcome, then: Callable[[], None]) -> None:
         """Roll back transactions, and return deliveries; then delete temporary destinations."""
         self.transactions.abandon()
-        self.subscriptions.close(how, then)
+        self.subscriptions.close(how, self.transport, then)
 
     def durable(self, ticket: int) -> None:
         """Send receipts: everything up to a tick is on disk."""
-        self._receipts.durable(ticket)
+        self._receipts.durable(self, ticket)
         self.touch()
 
     # -- login and departure ---------------------------------------------------------------------------------------
@@ -346,7 +347,7 @@ class StompSession(Port):
         try:
             self.send_interval, self.receive_timeout = stomp_connect.welcome(self, headers, identity.user)
         except StompError as wrong:
-            self.fail_with(wrong)
+            self.fail_with(without_calls(wrong))
             return
         self.opened("STOMP", destinations.access)
         self.touch()
@@ -360,7 +361,7 @@ class StompSession(Port):
         self._committing = True
         self.transactions.commit(frame, partial(self._committed, frame))
         if self._committing:
-            self._steps.suspend()
+            self._steps.suspend(self)
 
     def _committed(self, frame: Frame, tx: Transaction, refusal: EngineError | None) -> None:
         """Go on after a COMMIT.  Full addresses block the peer as if it had sent outside of the transaction."""
@@ -368,25 +369,25 @@ class StompSession(Port):
         if refusal is None and not self.lost:
             asking = self.sends.wait_for_room(tx.sends)
             if self._steps.pending:
-                self._steps.work(asking)
+                self._steps.work(self, asking)
                 return
             for _ in asking:
                 pass
         if self._steps.pending:
             if refusal is not None:
                 self.fail_with(refused(frame.command, refusal, frame.headers))
-            self._steps.resume()
+            self._steps.resume(self)
         elif refusal is not None:
             raise refusal
 
     def _depart(self) -> None:
         """Stop deliveries, in steps, and close the connection once its receipts are sent."""
-        self._steps.until(lambda: self._give_up(redelivery.DISCONNECTED, self._departed))
+        self._steps.until(self, lambda: self._give_up(redelivery.DISCONNECTED, self._departed))
 
     def _departed(self) -> None:
         self._destinations.close()
         self._leaving = True
-        self._steps.resume()
+        self._steps.resume(self)
         self.touch()
 
 
@@ -415,13 +416,13 @@ def _after_doubtful_sends(handle: Callable[[StompSession, Any], None]) -> Handle
 _HANDLERS: Final[Handlers] = {
     "CONNECT": StompSession._on_connect,
     "STOMP": StompSession._on_connect,
-    "BEGUN": _after_sends(lambda session, begun: session.large.begin(begun)),
+    "BEGUN": _after_sends(lambda session, begun: session.large.begin(session, begun)),
     "PART": lambda session, part: session.large.part(part),
-    "SUBSCRIBE": _after_sends(lambda session, frame: session.subscriptions.subscribe(frame)),
+    "SUBSCRIBE": _after_sends(lambda session, frame: session.subscriptions.subscribe(session, frame)),
     "UNSUBSCRIBE": _after_sends(lambda session, frame: session.subscriptions.unsubscribe(frame)),  # its queue may go
-    "ACK": _after_doubtful_sends(lambda session, frame: session.acknowledging.ack(frame)),
-    "ACKS": _after_doubtful_sends(lambda session, acks: session.acknowledging.acks(acks)),
-    "NACK": _after_doubtful_sends(lambda session, frame: session.acknowledging.nack(frame)),
+    "ACK": _after_doubtful_sends(lambda session, frame: session.acknowledging.ack(session, frame)),
+    "ACKS": _after_doubtful_sends(lambda session, acks: session.acknowledging.acks(session, acks)),
+    "NACK": _after_doubtful_sends(lambda session, frame: session.acknowledging.nack(session, frame)),
     "BEGIN": lambda session, frame: session.transactions.begin(frame),
     "COMMIT": _after_sends(lambda session, frame: session._on_commit(frame)),
     "ABORT": _after_sends(lambda session, frame: session.transactions.abort(frame)),

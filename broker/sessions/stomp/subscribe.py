@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from broker.engine import Consumer, DeliveryOutcome, LongWork, SubscribeRequest, redelivery
+from broker.engine import Consumer, DeliveryOutcome, Engine, LongWork, SubscribeRequest, redelivery
 from broker.engine.model.access import Access
 from broker.engine.model.errors import EngineError, NotBrowsable
 from broker.engine.model.query import split_query
@@ -39,9 +39,8 @@ _NO_LOCALS: Final = (b"no-local", b"activemq.noLocal")
 class Subscriptions:
     """The subscriptions and browsers of one connection."""
 
-    def __init__(self, port: Port, destinations: Destinations) -> None:
-        self._engine = port.engine
-        self._port = port
+    def __init__(self, engine: Engine, destinations: Destinations) -> None:
+        self._engine = engine
         self._destinations = destinations
         self._by_id: dict[bytes, Subscription | Browser] = {}
         self._by_number: dict[bytes, Subscription | Browser] = {}
@@ -51,9 +50,9 @@ class Subscriptions:
         self._subscribing = False  # a SUBSCRIBE has just begun one
         self._unflushed: dict[Consumer, None] = {}  # see Subscription
 
-    def subscribe(self, frame: Frame) -> None:
+    def subscribe(self, port: Port, frame: Frame) -> None:
         """Process a SUBSCRIBE.  Raises StompError, EngineError."""
-        headers, port = frame.headers, self._port
+        headers = frame.headers
         destination = headers[b"destination"]
         if is_temporary(destination) and destination in self._by_id:
             self._end(self._by_id[destination])  # replaces the automatic subscription
@@ -67,25 +66,24 @@ class Subscriptions:
         memory, user = self._engine.client_memory, self._destinations.access.user
         memory.hold(user, memory_of(id))
         try:
-            self._begin(id, request, prefix, headers)
+            self._begin(port, id, request, prefix, headers)
         finally:
             if id not in self._by_id:
                 memory.release(user, memory_of(id))
 
-    def _begin(self, id: bytes, request: SubscribeRequest, prefix: str, headers: Headers) -> None:
-        port = self._port
+    def _begin(self, port: Port, id: bytes, request: SubscribeRequest, prefix: str, headers: Headers) -> None:
         if boolean(headers, b"browser", "SUBSCRIBE", default=False):
-            self._browse(id, request, prefix, headers)
+            self._browse(port, id, request, prefix, headers)
             return
         subscription = Subscription(port, id, request, prefix, self._unflushed)
         if port.window.paused:
             self._engine.consumers.pause(subscription.consumer)
         self._add(subscription)
 
-    def _browse(self, id: bytes, request: SubscribeRequest, prefix: str, headers: Headers) -> None:
+    def _browse(self, port: Port, id: bytes, request: SubscribeRequest, prefix: str, headers: Headers) -> None:
         self._browsers += 1
         number = b"b%d" % self._browsers  # no consumer has such a number
-        replies, version = self._port.options.prefixes.of_replies, self._port.codec.version
+        replies, version = port.options.prefixes.of_replies, port.codec.version
         try:
             browser = Browser(self._engine, request, id, number, prefix, version, replies=replies)
         except NotBrowsable as topic:
@@ -95,7 +93,7 @@ class Subscriptions:
         if len(self._showing) == 1:
             self._subscribing = True
             try:
-                self._show()
+                self._show(port)
             finally:
                 self._subscribing = False
 
@@ -103,9 +101,9 @@ class Subscriptions:
         self._by_id[subscription.id] = subscription
         self._by_number[subscription.number] = subscription
 
-    def expect_reply(self, destination: bytes) -> None:
+    def expect_reply(self, port: Port, destination: bytes) -> None:
         """Subscribe to a temporary destination without consumers, for answers.  Raises StompError, EngineError."""
-        self.subscribe(Frame("SUBSCRIBE", {b"destination": destination, b"id": destination}))
+        self.subscribe(port, Frame("SUBSCRIBE", {b"destination": destination, b"id": destination}))
 
     def unsubscribe(self, frame: Frame) -> None:
         """Process UNSUBSCRIBE: end a subscription, delete a durable one, or both.  Raises StompError, EngineError."""
@@ -141,7 +139,7 @@ class Subscriptions:
         """Return the subscription or browser whose message-ids begin with this number."""
         return self._by_number.get(number)
 
-    def close(self, how: DeliveryOutcome, then: Callable[[], None]) -> None:
+    def close(self, how: DeliveryOutcome, transport: object, then: Callable[[], None]) -> None:
         """End all, and return their unacknowledged messages: the connection ends.  Then call `then`."""
         consumers = {each.consumer: how for each in self._by_id.values() if isinstance(each, Subscription)}
         nbytes = sum([memory_of(id) for id in self._by_id])
@@ -149,24 +147,23 @@ class Subscriptions:
         self._showing.clear()
         self._by_id.clear()
         self._by_number.clear()
-        self._engine.consumers.close_all(consumers, self._port.transport, then)
+        self._engine.consumers.close_all(consumers, transport, then)
 
-    def flushed(self) -> None:
+    def flushed(self, port: Port) -> None:
         """Acknowledge deliveries with ack:auto: the operating system has accepted them.  Then continue browsers."""
         for consumer in self._unflushed:
             if not consumer.closed:
                 self._engine.consumers.acknowledge_all(consumer)
         self._unflushed.clear()
-        self._show()
+        self._show(port)
 
-    def _show(self) -> None:
+    def _show(self, port: Port) -> None:
         """Continue browsers, in this tick and in later ones, as far as the output window permits."""
         if self._showing and not self._busy:
             self._busy = True
-            self._engine.ticks.begin_work(self, self._show_in_steps(), self._port.transport)
+            self._engine.ticks.begin_work(self, self._show_in_steps(port), port.transport)
 
-    def _show_in_steps(self) -> LongWork:
-        port = self._port
+    def _show_in_steps(self, port: Port) -> LongWork:
         try:
             while self._showing and not port.window.paused:
                 nbytes, done = self._showing[0].show(port.codec.output, port.window.room)

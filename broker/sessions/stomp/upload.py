@@ -6,8 +6,11 @@ read.
 
 from __future__ import annotations
 
-from broker.engine import LargeBody
+from functools import partial
+
+from broker.engine import Engine, LargeBody
 from broker.engine.model.errors import EngineError
+from broker.sessions.reading import Reading
 from broker.sessions.stomp.headers import refused
 from broker.sessions.stomp.port import Port
 from broker.sessions.stomp.send import Sends
@@ -19,25 +22,25 @@ from protocols.stomp.frames import Begun, Part
 class LargeSend:
     """The SEND of a connection whose body is arriving in parts, if any."""
 
-    def __init__(self, port: Port, sends: Sends) -> None:
-        self._port = port
+    def __init__(self, engine: Engine, reading: Reading, sends: Sends) -> None:
+        self._engine = engine
         self._sends = sends
         self._begun: Begun | None = None
-        self._uploading = Uploading(port.engine, port.reading, self._uploaded, port.proceed)
+        self._uploading = Uploading(engine, reading)
 
     @property
     def waiting(self) -> bool:
         """Whether a message is arriving in parts and has not been gathered yet."""
         return self._begun is not None
 
-    def begin(self, begun: Begun) -> None:
+    def begin(self, port: Port, begun: Begun) -> None:
         """Begin a message whose body arrives in parts.  Raises StompError."""
         try:
             # Refuse a client without permission before it sends the body.
             send = self._sends.make(begun.headers)
-            self._port.engine.producers.find(send)
-            self._port.engine.producers.give_up([send])  # the body may never come
-            self._uploading.begin(durable=send.header.durable)
+            self._engine.producers.find(send)
+            self._engine.producers.give_up([send])  # the body may never come
+            self._uploading.begin(partial(self._uploaded, port), port.proceed, durable=send.header.durable)
         except EngineError as refusal:
             raise refused("SEND", refusal, begun.headers) from None
         self._begun = begun
@@ -47,7 +50,7 @@ class LargeSend:
         if self._uploading.coming:  # else it was refused, and the connection is about to end
             self._uploading.write(part.body, last=part.last)
 
-    def _uploaded(self, body: LargeBody | EngineError) -> None:
+    def _uploaded(self, port: Port, body: LargeBody | EngineError) -> None:
         """Gather a message whose body is complete, or fail if it was refused."""
         begun, self._begun = self._begun, None
         assert begun is not None, "it began it"
@@ -56,12 +59,12 @@ class LargeSend:
                 raise body
             self._sends.add_large(begun, body)
         except StompError as wrong:
-            self._port.fail_with(wrong)
+            port.fail_with(wrong)
         except EngineError as refusal:
-            self._port.fail_with(refused("SEND", refusal, begun.headers))
+            port.fail_with(refused("SEND", refusal, begun.headers))
         else:
             if b"receipt" in begun.headers:
-                self._port.queue_receipt(begun.headers[b"receipt"])
+                port.queue_receipt(begun.headers[b"receipt"])
 
     def abandon(self) -> None:
         """Delete what has arrived: the connection ends."""

@@ -20,8 +20,9 @@ from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 from websockets.typing import Origin, Subprotocol
 
+from broker.sessions.base import without_calls
 from broker.sessions.protocol_detection import FIRST_BYTES, spoken
-from broker.sessions.read_steps import ReadSteps
+from broker.sessions.read_steps import ReadSteps, Stepping
 from broker.sessions.session import Session
 from broker.sessions.websocket.inner import InnerSession
 from broker.sessions.websocket.pieces import Pieces
@@ -90,10 +91,10 @@ class WebSocketSession(WrappingSession):
         """The library's side of the connection."""
         if self._protocol is None:
             origins = self._origins
-            self._protocol = ServerProtocol(
+            kind = _BareProtocol if self.bare else ServerProtocol
+            self._protocol = kind(
                 origins=[None, *map(Origin, origins)] if origins else None,
                 subprotocols=[Subprotocol(name) for name in self._offered],
-                select_subprotocol=_one_or_none if self.bare else None,
                 max_size=None,
                 logger=_SILENT,
             )
@@ -140,10 +141,10 @@ class WebSocketSession(WrappingSession):
             self._ws.receive_data(pieces.cut(data))
             data = pieces.rest
             self._process()
-            if data and (self.inner is None or self.inner.lost or steps.pauses([data], 0)):
+            if data and (self.inner is None or self.inner.lost or steps.pauses(self.inner, [data], 0)):
                 return
 
-    def _go_on(self) -> None:
+    def _go_on(self, inner: Stepping) -> None:
         """Handle the rest of a read, then the end of the connection, if that has come meanwhile."""
         steps = self._steps
         assert steps is not None, "a read is handled in steps"
@@ -169,6 +170,9 @@ class WebSocketSession(WrappingSession):
             self._ends = (*self._ends, self.connection_lost)
         else:
             super().connection_lost()
+            self._steps = None  # it refers to this session
+            if self._protocol is not None:
+                self._protocol.parser.close()  # a generator, which refers to its object
 
     def _process(self) -> None:
         for event in self._ws.events_received():
@@ -184,7 +188,7 @@ class WebSocketSession(WrappingSession):
         response = self._ws.accept(request)
         wrong = self._ws.handshake_exc
         if wrong is not None:
-            self._explain(response, wrong)
+            self._explain(response, without_calls(wrong))
         self._ws.send_response(response)
         if isinstance(wrong, InvalidOrigin):
             self._refused(str(wrong.value))
@@ -194,7 +198,7 @@ class WebSocketSession(WrappingSession):
             chosen = self._ws.subprotocol
             assert chosen is not None or self.bare, "a handshake without a subprotocol in common is refused"
             self.inner = self._offered[chosen or next(iter(self._offered))]()
-            self._steps = ReadSteps(self.inner, self._go_on)
+            self._steps = ReadSteps(self._go_on)
             self._pieces = Pieces()
 
     def _explain(self, response: Response, wrong: Exception) -> None:
@@ -249,6 +253,9 @@ def _known(offers: Sequence[str]) -> str:
     return ", ".join(known + [f"{len(names) - len(known)} other"] * (len(known) < len(names)))
 
 
-def _one_or_none(protocol: ServerProtocol, subprotocols: Sequence[Subprotocol]) -> Subprotocol | None:
-    """Select the subprotocol of a handshake that may offer none.  Raises NegotiationError if it offers only others."""
-    return ServerProtocol.select_subprotocol(protocol, subprotocols) if subprotocols else None
+class _BareProtocol(ServerProtocol):
+    """The library's side of a connection whose handshake may offer no subprotocol."""
+
+    def select_subprotocol(self, subprotocols: Sequence[Subprotocol]) -> Subprotocol | None:
+        """Select a subprotocol, if any is offered.  Raises NegotiationError if only others are."""
+        return super().select_subprotocol(subprotocols) if subprotocols else None

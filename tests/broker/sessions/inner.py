@@ -57,6 +57,9 @@ class Inner:
     def touch(self) -> None:
         self.told.append("touch")
 
+    def process(self) -> None:
+        self.told.append("process")
+
     def refuse_before_login(self, nbytes: int, most: int) -> None:
         self.told.append(f"{nbytes} > {most}")
 

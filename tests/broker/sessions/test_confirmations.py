@@ -18,10 +18,26 @@ class Peer:
 
     def __init__(self, bench: Bench) -> None:
         self.heard: list[str] = []
-        self.line: Confirmations[str] = Confirmations(bench.engine, self.heard.extend)
+        self.line: Confirmations[str] = Confirmations(bench.engine)
 
     def durable(self, number: int) -> None:
-        self.line.durable(number)
+        self.line.durable(self, number)
+
+    def send_confirmations(self, items: list[str]) -> None:
+        self.heard.extend(items)
+
+
+class Ending(Peer):
+    """Ends at a word, before the rest is sent."""
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench)
+        self.unsent: list[str] = []
+
+    def send_confirmations(self, items: list[str]) -> None:
+        while items:
+            if items.pop(0) == "end":
+                self.unsent.extend(self.line.drop())
 
 
 def test_what_did_nothing_is_confirmed_at_once() -> None:
@@ -53,26 +69,18 @@ def test_what_is_not_wanted_any_more_is_not_said() -> None:
     peer.line.pending += ["a", "b"]
     peer.line.retain(lambda item: item != "a")
     assert peer.line.pending == ["b"]
-    assert peer.line.drop() == ["b"], "what waited, not what is only owed"
+    assert peer.line.drop() == ["b"], "what waited, not what is only pending"
     peer.durable(2)
     assert (peer.heard, peer.line.pending) == ([], [])
 
 
 def test_what_ends_the_connection_while_it_is_said_leaves_the_rest_unsaid() -> None:
-    bench = Bench()
-    unsaid: list[str] = []
-
-    def say(items: list[str]) -> None:
-        while items:
-            if items.pop(0) == "end":
-                unsaid.extend(line.drop())
-
-    line: Confirmations[str] = Confirmations(bench.engine, say)
+    peer = Ending(Bench())
     for tick, item in ((1, "a"), (1, "end"), (1, "b"), (2, "c")):
-        line.after(tick, item)
-    line.durable(2)
-    assert unsaid == ["b", "c"]
-    assert not line.waiting
+        peer.line.after(tick, item)
+    peer.durable(2)
+    assert peer.unsent == ["b", "c"]
+    assert not peer.line.waiting
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=30))
@@ -129,15 +137,14 @@ def test_one_may_count_as_many() -> None:
     bench = Bench()
     bench.limit_ticks(100, least=50)
     bench.enter()
-    heard: list[str] = []
-    line: Confirmations[str] = Confirmations(bench.engine, heard.extend, lambda item: TOGETHER)
     peer = Peer(bench)
+    line: Confirmations[str] = Confirmations(bench.engine, lambda item: TOGETHER)
     peer.line = line
     line.pending += ["a", "b"]
     line.confirm(peer)
-    assert heard == ["a"]
+    assert peer.heard == ["a"]
     bench.run()
-    assert heard == ["a", "b"]
+    assert peer.heard == ["a", "b"]
     line.pending += ["c", "d"]
     bench.enter()
     line.confirm(peer)

@@ -2,44 +2,54 @@
 
 from __future__ import annotations
 
-from broker.sessions.output_window import UNFLUSHED_BYTES_MAX, OutputWindow
+from typing import cast
+
+from broker.sessions.base import BaseSession
+from broker.sessions.login import Peer
+from broker.sessions.output_window import UNFLUSHED_BYTES_MAX
+from broker.sessions.tick import Transport
+from tests.support.sim_broker import SimBroker
 
 
-class Source:
+class Source(BaseSession):
     """What delivers."""
 
     def __init__(self) -> None:
+        super().__init__(SimBroker().tick, cast(Transport, object()), "c", Peer("p"))
         self.told: list[bool] = []
 
     def pause(self, paused: bool) -> None:
         self.told.append(paused)
 
+    def touch(self) -> None:
+        """Write nothing: there is no socket."""
 
-def made() -> tuple[OutputWindow, list[bool]]:
-    source = Source()
-    return OutputWindow(source), source.told
+    def dismiss(self, reason: str) -> None:
+        """Go on."""
 
 
 def test_deliveries_pause_at_the_limit_and_go_on_when_all_is_flushed() -> None:
-    window, told = made()
-    window.sent(UNFLUSHED_BYTES_MAX - 1)
+    source = Source()
+    window, told = source.window, source.told
+    source.sent(UNFLUSHED_BYTES_MAX - 1)
     assert (told, window.paused, window.room) == ([], False, 1)
-    window.sent(1)
+    source.sent(1)
     assert (told, window.paused, window.room) == ([True], True, 0)
-    window.flushed()
+    source.open_window()
     assert (told, window.paused, window.room) == ([True, False], False, UNFLUSHED_BYTES_MAX)
 
 
 def test_a_socket_that_is_full_pauses_them_too() -> None:
-    window, told = made()
-    window.block()
+    source = Source()
+    window, told = source.window, source.told
+    source.write_blocked()
     assert (told, window.paused, window.socket_full) == ([True], True, True)
-    window.flushed()
+    source.open_window()
     assert (told, window.paused, window.socket_full) == ([True, False], False, False)
 
 
 def test_nobody_is_told_to_go_on_who_was_not_stopped() -> None:
-    window, told = made()
-    window.sent(10)
-    window.flushed()
-    assert told == []
+    source = Source()
+    source.sent(10)
+    source.open_window()
+    assert source.told == []

@@ -80,11 +80,11 @@ class Wire:
         self.gate = SlowGate()
         self.reading = Reading(self, self)
         self.codec = AmqpConnection(Limits(), container_id="broker", mechanisms=MECHANISMS)
-        self.login = Login(self.codec, self.gate, Peer("p"), self.reading, lambda: None)
+        self.login = Login(self.codec, self.gate, Peer("p"), self.reading)
         self.client = AmqpConnection(Limits(), container_id="client", server=False, mechanisms=(mechanism,))
         self.exchange()
 
-    def guarded(self, call: Callable[..., None]) -> Callable[..., None]:
+    def guarded(self, transport: object, call: Callable[..., None]) -> Callable[..., None]:
         return call
 
     def pause_reading(self) -> None:
@@ -102,7 +102,7 @@ class Wire:
         self.codec.receive_data(self.client.data_to_send() + more)
         for event in self.codec.events():
             assert isinstance(event, SaslInit | SaslResponse)
-            self.login.step(event)
+            self.login.step(event, lambda: None)
         self.client.receive_data(self.codec.data_to_send())
         while events := self.client.events():
             heard += events

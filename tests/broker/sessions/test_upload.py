@@ -28,10 +28,14 @@ class Source:
         self.upload = self.another()
 
     def another(self) -> Uploading:
-        """One more upload of the same connection."""
-        return Uploading(self.broker.engine, self.reading, self.done.append, self.proceed)
+        """Another of its links."""
+        return Uploading(self.broker.engine, self.reading)
 
-    def guarded(self, call: Callable[..., None]) -> Callable[..., None]:
+    def begin(self, upload: Uploading) -> None:
+        """Begin an upload."""
+        upload.begin(self.done.append, self.proceed, durable=True)
+
+    def guarded(self, transport: object, call: Callable[..., None]) -> Callable[..., None]:
         return call
 
     def pause_reading(self) -> None:
@@ -51,7 +55,7 @@ class Source:
 
 def test_it_is_done_once_it_is_durable_and_only_then_is_read_on() -> None:
     source = Source(SimBroker())
-    source.upload.begin(durable=True)
+    source.begin(source.upload)
     source.upload.write(b"a" * 10, last=False)
     assert (source.read, source.done) == (True, [])
     source.upload.write(b"b" * 10, last=True)
@@ -63,7 +67,7 @@ def test_it_is_done_once_it_is_durable_and_only_then_is_read_on() -> None:
 
 def test_a_slow_disk_stops_reading_at_the_limit() -> None:
     source = Source(SimBroker())
-    source.upload.begin(durable=True)
+    source.begin(source.upload)
     source.upload.write(b"a" * PENDING_BYTES_MAX, last=False)
     stopped = [source.paused]
     source.upload.write(b"a", last=False)
@@ -77,7 +81,7 @@ def test_a_slow_disk_stops_reading_at_the_limit() -> None:
 def test_what_the_disk_refuses_is_told_once(last: bool) -> None:
     files = SimFiles()
     source = Source(SimBroker(files=files))
-    source.upload.begin(durable=True)
+    source.begin(source.upload)
     files.capacity = 0
     source.upload.write(b"a" * 1000, last=last)
     source.broker.run()
@@ -87,7 +91,7 @@ def test_what_the_disk_refuses_is_told_once(last: bool) -> None:
 
 def test_what_is_abandoned_is_never_done() -> None:
     source = Source(SimBroker())
-    source.upload.begin(durable=True)
+    source.begin(source.upload)
     source.upload.write(b"a", last=True)
     source.upload.abandon()
     assert (source.read, source.proceeded) == (True, 1)
@@ -103,7 +107,7 @@ def test_the_end_of_one_upload_does_not_resume_reading_for_another(last: bool) -
     source = Source(SimBroker())
     other = source.another()
     for upload in (source.upload, other):
-        upload.begin(durable=True)
+        source.begin(upload)
     source.upload.write(b"a" * (PENDING_BYTES_MAX + 1), last=last)
     other.write(b"a", last=False)
     other.abandon()
@@ -119,7 +123,7 @@ def test_the_end_of_one_upload_does_not_resume_reading_for_another(last: bool) -
 def test_what_waits_for_the_disk_is_charged_until_it_is_written(ending: str) -> None:
     files = SimFiles()
     source = Source(SimBroker(files=files))
-    source.upload.begin(durable=True)
+    source.begin(source.upload)
     if ending == "refused":
         files.capacity = 0
     for _ in range(3):
@@ -136,7 +140,7 @@ def test_all_uploads_together_may_have_a_part_of_the_memory() -> None:
     broker = SimBroker(engine_limits={"global_size_max": 4000})
     sources = [Source(broker) for _ in range(3)]
     for source in sources:
-        source.upload.begin(durable=True)
+        source.begin(source.upload)
     sources[0].upload.write(b"a" * 1000, last=False)
     assert sources[0].read
     sources[1].upload.write(b"a", last=False)
@@ -150,7 +154,7 @@ def test_however_much_memory_there_is_they_have_a_limit(memory: int) -> None:
     broker = SimBroker(engine_limits={"global_size_max": memory})
     sources = [Source(broker) for _ in range(PENDING_ALL_BYTES_MAX // PENDING_BYTES_MAX + 1)]
     for source in sources:
-        source.upload.begin(durable=True)
+        source.begin(source.upload)
         source.upload.write(bytes(PENDING_BYTES_MAX), last=False)
     assert [source.read for source in sources] == [True] * (len(sources) - 1) + [False]
     broker.run()
@@ -166,7 +170,7 @@ def test_a_producer_waits_for_them() -> None:
     client.confirmed("/queue/q")
     source = Source(broker)
     broker.hold_disk()
-    source.upload.begin(durable=True)
+    source.begin(source.upload)
     source.upload.write(b"a" * 5000, last=False)
     client.send("/queue/q", b"x")
     assert not client.reading

@@ -447,7 +447,7 @@ def test_messages_with_many_values_are_taken_in_several_ticks(client: AmqpSim, m
     """The budget of a tick is asked for after each 16 KiB of messages of one read."""
     asked: list[int] = []
 
-    def pauses(steps: object, frames: object, at: int) -> bool:
+    def pauses(steps: object, session: object, frames: object, at: int) -> bool:
         asked.append(at)
         return False
 

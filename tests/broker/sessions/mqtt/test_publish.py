@@ -12,8 +12,7 @@ from broker.config.diverts import DivertSection
 from broker.daemon.wiring import declare
 from broker.engine.model.message import Message
 from broker.security.login import UserGate
-from broker.sessions.mqtt.client_session import _NeverBlocked
-from broker.sessions.mqtt.publish import Publisher
+from broker.sessions.mqtt.publish import NeverBlocked, Publisher
 from broker.sessions.mqtt.receive import Receiver
 from protocols.amqp.message import AMQP_VALUE, DATA
 from protocols.amqp.performatives import Header
@@ -597,7 +596,7 @@ def test_a_long_run_is_published_as_far_as_the_budget_of_the_tick_goes(budget: i
     session = sim.broker.accepting.mqtt_sessions.get("producer")
     assert session is not None
     syntax, access = sim.broker.accepting.mqtt_sessions.syntax, session.client.access
-    publisher = Publisher(sim.broker.engine, syntax, _NeverBlocked(), access)
+    publisher = Publisher(sim.broker.engine, syntax, NeverBlocked(), access)
     run = Publish(0x32, NO_PROPERTIES, "t", 1, b"")
     run.topics, run.payloads, run.packet_ids = ["t"] * 1_000, [b""] * 1_000, [*range(1, 1_001)]
     steps = sim.broker.engine._state.steps
