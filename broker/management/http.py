@@ -357,6 +357,10 @@ class _Connection(H11Protocol):
         self.places.release(self)
         self.left(self._peer)
         super().connection_lost(exc)
+        # These refer to this connection, which would be left to the collector of cycles.
+        self._check = self.timeout_keep_alive_task = None
+        self.flow = FlowControl(self.transport)
+        self.cycle = None  # type: ignore[assignment]
 
     @property
     def _is_idle(self) -> bool:
@@ -435,7 +439,6 @@ class HttpServer:
         self._open_metrics = open_metrics
         self._allowed_hosts = allowed_hosts
         self.refused = 0
-        self.ended = 0  # connections
         self._places = _Places(connections_max, reserved_max, self._on_refused)
         bounds = {
             "foreign": staticmethod(self._on_foreign),
@@ -567,7 +570,6 @@ class HttpServer:
         self._report("connection.refused", acceptor=self._name, remote=slot.remote, allowed=self._places.allowed.limit)
 
     def _left(self, peer: Peer) -> None:
-        self.ended += 1
         self._one_closed.set()
         if self._standby is None:  # no client logs in to a standby
             self._broker.gate.left(peer)
