@@ -110,12 +110,6 @@ class Acceptors:
                 certificate_end=certificate_end(name),
             )
 
-    @property
-    def ended(self) -> int:
-        """How many connections have ended since the start."""
-        messaging = sum(each.accepted - len(each.connections) for each in self._listeners.values())
-        return messaging + sum(each.ended for each in self._http.values())
-
     def connections(self) -> Iterator[Connection]:
         """Yield the connections of messaging clients; the caller may close them while iterating."""
         for listener in self._listeners.values():

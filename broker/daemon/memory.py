@@ -8,8 +8,8 @@ being returned.
 
 Python's collector of cycles visits the objects that are new since its last collection, and all older ones now and then.
 A backlog is millions of objects and no cycles, so small collections follow each other quickly (`COLLECTED_AFTER`), and
-old objects are visited only when few messages are in memory, and there are few queues; or when very many connections
-have ended since the last time, each of which leaves its session in cycles.
+old objects are visited only when few messages are in memory, and there are few queues.  What lives long must therefore
+end without cycles; above all a connection, or strangers could fill the memory (tests/support/cycles.py).
 """
 
 from __future__ import annotations
@@ -31,14 +31,6 @@ CALM_MS: Final = 5_000
 #: Python's spare objects are released only with at most this many messages in memory: the garbage collector visits
 #: each, for some 0.4 us.
 LOOKED_AT_MAX: Final = 20_000
-
-#: What a connection leaves in cycles: 4.3 KB of a STOMP client, 4.9 of one that has sent half of its login.
-ENDED_BYTES: Final = 5_000
-
-#: With many messages in memory, this may be left, or this part of what the messages take: to visit 100,000 of them
-#: takes 40 ms, every 13,000 connections.
-LEFT_BYTES_MAX: Final = 64 << 20
-LEFT_PART: Final = 4
 
 #: For how many messages a queue counts, with its address and its consumer: a collection takes 4 us for one.
 QUEUE_AS_MESSAGES: Final = 10
@@ -80,7 +72,7 @@ def system_trim() -> Callable[[], object]:
 class FreeMemory:
     """Watches how much memory messages use, and returns it when they are gone."""
 
-    __slots__ = ("_calm_since", "_collect", "_counts", "_ended", "_highest", "_peak", "_trim")
+    __slots__ = ("_calm_since", "_collect", "_counts", "_highest", "_peak", "_trim")
 
     def __init__(
         self,
@@ -94,7 +86,6 @@ class FreeMemory:
         self._highest = 0  # bytes, since the last time
         self._peak = 0  # bytes, since the last calm
         self._calm_since: int | None = None  # ms; None: there was no burst
-        self._ended = 0  # connections, when everything was visited for them
 
     def look(self, used: int) -> None:
         """Note how many bytes messages use now, and return memory if enough was freed."""
@@ -105,16 +96,13 @@ class FreeMemory:
             self._highest = used
             self._trim()
 
-    def trim_after_burst(self, used: int, messages: int, now: int, *, queues: int = 0, ended: int = 0) -> None:
+    def trim_after_burst(self, used: int, messages: int, now: int, *, queues: int = 0) -> None:
         """Return the rest of a burst's memory, and collect old cycles.
 
-        Call it now and then, with the bytes and the number of messages in memory, the number of queues, and how many
-        connections have `ended` since the start.
+        Call it now and then, with the bytes and the number of messages in memory, and the number of queues.
         """
         few = messages + QUEUE_AS_MESSAGES * queues <= LOOKED_AT_MAX
-        left = (ended - self._ended) * ENDED_BYTES
-        if (few and self._counts()[2] >= FULL_AFTER) or left >= max(LEFT_BYTES_MAX, used // LEFT_PART):
-            self._ended = ended
+        if few and self._counts()[2] >= FULL_AFTER:
             self._collect()
         if self._peak - used < BURST_BYTES:
             self._calm_since = None

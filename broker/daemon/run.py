@@ -276,7 +276,7 @@ class Daemon:
         while True:
             await server.check()
             self._log.tell_suppressed()
-            self._driver.trim_memory(server.acceptors.ended)
+            self._driver.trim_memory()
 
     def _check_lease(self, replication: Replication) -> None:
         """Step down in time; stop producers while the database does not answer."""

@@ -133,11 +133,11 @@ class TickDriver:
             self._congested = congested
             self.set_congested(congested)
 
-    def trim_memory(self, ended: int) -> None:
-        """Return memory to the system once a burst is over; `ended`: connections since the start."""
+    def trim_memory(self) -> None:
+        """Return memory to the system once a burst is over."""
         engine = self._broker.engine
         usage, now = engine.usage, clock.monotonic_ms()
-        self._memory.trim_after_burst(usage.bytes, usage.messages, now, queues=len(engine.queues), ended=ended)
+        self._memory.trim_after_burst(usage.bytes, usage.messages, now, queues=len(engine.queues))
 
     def is_alive(self) -> bool:
         """Whether a tick has ended since the last call, which began one."""

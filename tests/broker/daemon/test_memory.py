@@ -9,10 +9,7 @@ from broker.daemon.memory import (
     BURST_BYTES,
     CALM_MS,
     COLLECTED_AFTER,
-    ENDED_BYTES,
     FULL_AFTER,
-    LEFT_BYTES_MAX,
-    LEFT_PART,
     LOOKED_AT_MAX,
     QUEUE_AS_MESSAGES,
     TRIM_BYTES,
@@ -113,20 +110,6 @@ def test_everything_is_visited_now_and_then_while_few_messages_are_in_memory() -
     assert collected == [FULL_AFTER]
     memory.trim_after_burst(0, LOOKED_AT_MAX + 1, seconds)
     assert collected == [FULL_AFTER]
-
-
-def test_everything_is_visited_once_very_many_connections_have_ended() -> None:
-    """However many messages are in memory: these connections may be strangers, as many as they like."""
-    collected: list[int] = []
-    ended = 0
-    memory = FreeMemory(lambda: None, lambda: collected.append(ended), lambda: (0, 0, 0))
-    least = -(-LEFT_BYTES_MAX // ENDED_BYTES)
-    for ended in (least - 1, least, 2 * least - 1, 2 * least):
-        memory.trim_after_burst(0, 10 * LOOKED_AT_MAX, 0, ended=ended)
-    assert collected == [least, 2 * least]
-    ended += least
-    memory.trim_after_burst(2 * LEFT_PART * LEFT_BYTES_MAX, 10 * LOOKED_AT_MAX, 0, ended=ended)
-    assert len(collected) == 2, "it is less than a part of what the messages take"
 
 
 def resident() -> int:
