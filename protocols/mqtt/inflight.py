@@ -305,6 +305,11 @@ class Incoming:
     def __len__(self) -> int:
         return self._at_least_once + len(self._exactly_once)
 
+    @property
+    def handshakes(self) -> int:
+        """How many messages of QoS 2 are unfinished."""
+        return len(self._exactly_once)
+
     def __iter__(self) -> Iterator[int]:
         """The packet ids of unfinished messages of QoS 2, which a session must store."""
         return iter(self._exactly_once)

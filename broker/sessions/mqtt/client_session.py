@@ -31,6 +31,7 @@ subscription of QoS 0 has no queue until its client is back.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -59,6 +60,12 @@ from protocols.mqtt.topics import AddressSyntax
 
 #: What it costs to store a subscription, in microseconds (`broker.engine.queues.steps`).
 NOTE_COST: Final = 10
+
+#: The part of the sessions that is for users who have less than their share.
+RESERVED_PART: Final = 4
+
+#: What a packet identifier takes in memory until its exchange is completed: its entries in three tables, measured.
+ID_BYTES: Final = 128
 
 #: A session with more subscriptions does not end in one step: it is noted first that it ends.
 ENDS_TOGETHER: Final = 32
@@ -140,6 +147,7 @@ class ClientSession:
     owner: Port | None = None
     will: Will | None = None  # see MqttSessions._set_will
     charged: tuple[str, int] = "", 0  # the user and the bytes of the will (`broker.engine.queues.client_memory`)
+    charged_ids: tuple[str, int] = "", 0  # the same of packet identifiers
     other: OtherEnd | None = None
     stage: Stage = Stage.AWAY
 
@@ -149,8 +157,12 @@ class ClientSession:
 
     @property
     def idle(self) -> bool:
-        """Whether it holds nothing that its client would miss, except its will, which is published as it ends."""
-        return not (self.subscriptions or self.incoming or self.in_flight.outgoing or self.other)
+        """Whether it holds nothing that its client would miss, except its will, which is published as it ends.
+
+        Packet identifiers of messages that were dropped are nothing: sent again, they are dropped again.
+        """
+        received = self.stored is not None and self.stored.received
+        return not (self.subscriptions or received or self.in_flight.outgoing or self.other)
 
     def definition(self) -> dict[str, object]:
         """Return what is stored of it, apart from its subscriptions and messages in flight."""
@@ -173,6 +185,7 @@ class MqttSessions:
         self.syntax = AddressSyntax(characters.delimiter, characters.any_words, characters.single_word)
         self.heads = Heads(self.syntax)
         self._sessions: dict[str, ClientSession] = {}
+        self._of_user: Counter[str] = Counter()  # how many each has, without those of links
         self._idle: dict[ClientSession, None] = {}  # that hold nothing, while their clients are away; oldest first
         self.traffic = Traffic()
         figures = BrokerFigures(
@@ -242,22 +255,22 @@ class MqttSessions:
         """
         client = arrival.client
         session = self._sessions.get(client.id)
-        if session is None and len(self) >= options.sessions_max:
-            if not self._idle:
-                raise TooMany(f"there are {len(self)} sessions: the limit is reached")
-            self.end(next(iter(self._idle)))
         present = session is not None
         if session is None:
+            self._check_number(client.access.user, options.sessions_max)
             session = self._begin(client)
+            self._of_user[client.access.user] += 1
         try:
             self._set_will(session, arrival.will, client.access.user)
         except EngineError:
             if not present:
-                del self._sessions[client.id]
+                self._forget(session)
             raise
         if present:
             if session.client.access.user != client.access.user:
                 session.subscriptions.hand_over(client.access.user)
+                self._of_user -= Counter([session.client.access.user])
+                self._of_user[client.access.user] += 1
             session.client.renew(client)
         self.engine.session_expiry.stop(client)  # this cancels the delayed will, too [MQTT-3.1.3-9]
         self._idle.pop(session, None)
@@ -267,7 +280,7 @@ class MqttSessions:
             session.client.disconnected = self.engine.now
             if not present:
                 self._set_will(session, None)
-                del self._sessions[client.id]
+                self._forget(session)
             raise
         session.owner = owner
         session.move(Event.CONNECTS)
@@ -288,6 +301,26 @@ class MqttSessions:
         subscriptions = Subscriptions(self.engine, self.syntax, client, deliveries)
         session = self._sessions[client.id] = ClientSession(client, in_flight, deliveries, subscriptions)
         return session
+
+    def _forget(self, session: ClientSession) -> None:
+        del self._sessions[session.client.id]
+        if session.other is None:
+            self._of_user -= Counter([session.client.access.user])
+        self.engine.client_memory.release(*session.charged_ids)
+
+    def _check_number(self, user: str, most: int) -> None:
+        """Make room for another session of a user, of at most so many.  Raises TooMany.
+
+        The last quarter is for users who have less than their share, so that one cannot shut out the others.
+        """
+        count, own = len(self), self._of_user[user]
+        users = len(self._of_user) + (not own)
+        if users > 1 and count >= most - most // RESERVED_PART and own >= most // users:
+            raise TooMany(f"there are {count} sessions, {own} of this user: the others are reserved for other users")
+        if count >= most:
+            if not self._idle:
+                raise TooMany(f"there are {count} sessions: the limit is reached")
+            self.end(next(iter(self._idle)))
 
     # -- links -----------------------------------------------------------------------------------------------------
 
@@ -371,6 +404,7 @@ class MqttSessions:
         transport, session.owner = session.owner.transport, None
         session.client.disconnected = self.engine.now
         session.deliveries.disconnect()
+        self.charge_ids(session, essential=True)
         if not publish_will:
             self._set_will(session, None)
         if not session.client.lasting:
@@ -416,6 +450,24 @@ class MqttSessions:
             raise
         session.will, session.charged = will, (user, nbytes)
 
+    def charge_ids(self, session: ClientSession, *, essential: bool = False) -> None:
+        """Charge the packet identifiers that a session holds to its user; `essential`: whatever the limit is.
+
+        Raises MemoryFull, which changes nothing.
+        """
+        memory, (user, held) = self.engine.client_memory, session.charged_ids
+        nbytes = ID_BYTES * (session.incoming.handshakes + len(session.in_flight.outgoing.ids))
+        now = session.client.access.user
+        if held // 2 <= nbytes <= held and now == user:
+            return
+        memory.release(user, held)
+        try:
+            (memory.hold_again if essential else memory.hold)(now, nbytes)
+        except EngineError:
+            memory.hold_again(user, held)
+            raise
+        session.charged_ids = now, nbytes
+
     def _publish_will(self, session: ClientSession) -> None:
         """Publish a session's will, once ([MQTT-3.1.2-8], [MQTT-3.1.2-10])."""
         will = session.will
@@ -444,7 +496,7 @@ class MqttSessions:
             self._publish_will(session)
             yield from self._delete(session)
         finally:
-            del self._sessions[session.client.id]
+            self._forget(session)
             session.move(Event.GONE)
 
     def _delete(self, session: ClientSession) -> LongWork:
@@ -494,6 +546,8 @@ class MqttSessions:
         session.stored = stored
         if isinstance(other, dict):
             session.other = OtherEnd.from_json(other)
+        else:
+            self._of_user[identity.user] += 1
         will = definition["will"]
         if isinstance(will, dict):
             session.will = wills.from_json(will)
@@ -503,6 +557,7 @@ class MqttSessions:
         session.subscriptions.restore(_subscriptions(stored))
         session.in_flight.stored = stored if session.client.lasting else None
         session.deliveries.restore(stored)
+        self.charge_ids(session, essential=True)
         return session
 
 

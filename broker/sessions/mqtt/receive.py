@@ -14,7 +14,7 @@ from typing import Final, NoReturn
 
 from broker.engine import LargeBody
 from broker.engine.model.access import Access
-from broker.engine.model.errors import EngineError
+from broker.engine.model.errors import EngineError, MemoryFull
 from broker.engine.model.message import Body
 from broker.sessions.base import without_calls
 from broker.sessions.mqtt.client_session import ClientSession, Common
@@ -53,6 +53,7 @@ class Receiver:
     def __init__(self, common: Common, session: ClientSession, link: Port) -> None:
         self._engine = engine = common.tick.engine
         self._session = session
+        self._sessions = common.sessions
         self._traffic = common.sessions.traffic
         self._options = common.options
         self._mount = common.mount
@@ -105,6 +106,8 @@ class Receiver:
         stored = self._session.in_flight.stored
         if run.qos:
             repeated = self._session.incoming.receive(run.qos, run.packet_ids)
+            if run.qos == 2:
+                self._charge(run, repeated)
             if run.qos == 2 and stored is not None:
                 noted = partial(self._engine.sessions.packet_ids.received, stored)
         left = [*repeated, *refused] if refused else repeated
@@ -114,6 +117,15 @@ class Receiver:
         if self._publisher.blocked:
             self._publisher.blocked = False
             self.block()
+
+    def _charge(self, run: Publish, repeated: Sequence[int]) -> None:
+        """Charge the packet identifiers that a session holds, until they are released.  Raises MqttError."""
+        try:
+            self._sessions.charge_ids(self._session)
+        except MemoryFull as full:
+            known = set(repeated)
+            self._session.incoming.refused([id for at, id in enumerate(run.packet_ids) if at not in known])
+            raise MqttError(ReasonCode.QUOTA_EXCEEDED, str(full)) from full
 
     def give_access(self, access: Access) -> None:
         """Set the permissions after the client has authenticated again."""

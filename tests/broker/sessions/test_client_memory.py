@@ -12,6 +12,7 @@ import pytest
 from broker.engine.queues.room import SCHEDULED_BYTES
 from broker.engine.queues.uncommitted import MEMORY_PART
 from broker.sessions.mqtt import will as wills
+from broker.sessions.mqtt.client_session import ID_BYTES
 from protocols.mqtt.codes import V5, V311
 from protocols.mqtt.packets import Will
 from protocols.mqtt.properties import SESSION_EXPIRY_INTERVAL, WILL_DELAY_INTERVAL, Properties
@@ -100,6 +101,34 @@ def test_a_browser_and_what_is_refused_leave_nothing() -> None:
     client.subscribe("/queue/q", LONG_ID, selector="a = ")
     assert client.take("ERROR")
     assert held(sim) == 0
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+def test_packet_identifiers_of_unfinished_messages_have_a_limit(lasting: bool) -> None:
+    """Before MQTT 5 a session may hold 65,535 of them, and a client may have many sessions."""
+    sim = world(1 << 18)
+    most = (1 << 18) // MEMORY_PART // ID_BYTES
+    taken = 0
+    for number in range(most // 100 + 1):
+        client = login(sim, f"c{number}", version=V311, clean=not lasting)
+        client.auto = False
+        for _ in range(100):
+            client.publish("t", b"", qos=2)
+            taken += not client.closed
+    assert most - 1 <= taken <= most
+    last = client
+    assert last.closed
+    assert held(sim) <= (1 << 18) // MEMORY_PART
+    other = login(sim, "other", "bob", version=V311)
+    other.publish("t", b"", qos=2)
+    assert not other.closed, "bob holds less than his share"
+    if lasting:
+        before = held(sim)
+        sim.restart()
+        assert abs(held(sim) - before) <= 2 * ID_BYTES
+        for number in range(most // 100 + 1):
+            login(sim, f"c{number}", version=V311)
+        assert held(sim) == 0
 
 
 def test_what_was_stored_is_held_again_after_a_restart() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from broker.config import SecuritySetting
 from broker.engine.client_sessions.client import DUE_COST
 from broker.engine.client_sessions.stored_session import StoredSession
 from broker.engine.delivery import dispatch
@@ -320,6 +321,41 @@ def test_sessions_that_hold_nothing_make_room_for_others(restarted: bool) -> Non
     sim.connect("newer")
     assert not sim.broker.accepting.mqtt_sessions.get("idle0")
     assert sim.attempt(greeting("last")).code == 0x97
+
+
+def test_sessions_of_a_user_who_may_do_nothing_make_room_whatever_it_leaves_unfinished() -> None:
+    """Before MQTT 5 what may not be published is acknowledged and dropped: its packet identifier holds nothing."""
+    denying = [{"match": "#"}, {"match": "open", "send": ["amq"]}]
+    security = [SecuritySetting.model_validate(each) for each in denying]
+    shipped = configured()
+    limits = shipped.limits.model_copy(update={"sessions_max": 5})
+    sim = SimWorld(configured(limits=limits, security_settings=tuple(security)))
+    for number in range(8):
+        client = sim.connect(f"c{number}", version=V311, clean=False, auto=False)
+        client.publish("denied", b"m", qos=2)
+        client.drop()
+    assert len(sim.broker.accepting.mqtt_sessions) == 5
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_one_user_does_not_use_up_the_sessions_of_others(restarted: bool) -> None:
+    shipped = configured()
+    limits = shipped.limits.model_copy(update={"sessions_max": 8})
+    users = {"alice": "right", "bob": "right"}
+    sim = SimWorld(configured(limits=limits), users=users)
+    bob: dict[str, Any] = {"user_name": "bob", "password": b"right"}
+    alice: dict[str, Any] = {"user_name": "alice", "password": b"right"}
+    sim.subscriber("b0", "t", qos=1, expiry=FOR_EVER, **bob).drop()
+    for number in range(5):
+        sim.subscriber(f"a{number}", "t", qos=1, expiry=FOR_EVER, **alice).drop()
+    if restarted:
+        sim.restart()
+    refused = sim.attempt(greeting("a5", **alice))
+    assert refused.code == 0x97
+    assert sim.connect("a0", clean=False, **alice).present, "its own sessions are there"
+    for number in (1, 2):
+        sim.subscriber(f"b{number}", "t", qos=1, expiry=FOR_EVER, **bob).drop()
+    assert sim.attempt(greeting("b3", **bob)).code == 0x97, "the limit is that of all"
 
 
 # -- coming back -------------------------------------------------------------------------------------------------------
