@@ -14,7 +14,7 @@ from array import array
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
@@ -39,31 +39,46 @@ _NEVER: Final = 1 << 62
 CHUNK_PART: Final = 8
 
 
-@dataclass(slots=True, eq=False)
 class Chunk(Columns):
     """Consecutive messages of one priority.  `serial` rises along the tail.
 
     `count` and `bytes` are those of the rows that are not gone; `expires` is when its watch is due, 0: never.
     """
 
-    priority: int
-    serial: int
-    kept: dict[int, Message] | None = field(init=False, default=None)  # by row
-    count: int = field(init=False, default=0)
-    bytes: int = field(init=False, default=0)
-    oldest: int = field(init=False, default=0)  # the least id that was ever here
-    youngest: int = field(init=False, default=0)  # the greatest
-    #: The end of the last row's record, as long as all records follow each other in one segment, else -1.
-    end: int = field(init=False, default=0)
-    lowest: int = field(init=False, default=0)  # no row is in a journal segment before this one
-    expires: int = field(init=False, default=0)
-    dues: array[int] | None = field(init=False, default=None)  # of scheduled messages
-    watched: int = field(init=False, default=0)  # when its schedule is looked at next, 0: never
-    retries: bool = field(init=False, default=False)  # they wait for redelivery: their senders scheduled nothing
-    volatile: bool = field(init=False, default=False)  # some rows are, or were, in scratch files
+    __slots__ = (
+        "bytes",
+        "count",
+        "dues",
+        "end",
+        "expires",
+        "kept",
+        "lowest",
+        "oldest",
+        "priority",
+        "retries",
+        "serial",
+        "volatile",
+        "watched",
+        "youngest",
+    )
 
-    def __post_init__(self) -> None:
-        Columns.__init__(self)
+    def __init__(self, priority: int, serial: int) -> None:
+        super().__init__()
+        self.priority = priority
+        self.serial = serial
+        self.kept: dict[int, Message] | None = None  # by row
+        self.count = 0
+        self.bytes = 0
+        self.oldest = 0  # the least id that was ever here
+        self.youngest = 0  # the greatest
+        #: The end of the last row's record, as long as all records follow each other in one segment, else -1.
+        self.end = 0
+        self.lowest = 0  # no row is in a journal segment before this one
+        self.expires = 0
+        self.dues: array[int] | None = None  # of scheduled messages
+        self.watched = 0  # when its schedule is looked at next, 0: never
+        self.retries = False  # they wait for redelivery: their senders scheduled nothing
+        self.volatile = False  # some rows are, or were, in scratch files
 
     def add(self, id: int, segment: int, offset: int, size: int, expiration: int) -> None:
         """Add a row."""
@@ -101,7 +116,7 @@ class Chunk(Columns):
             self.end = offsets[-1] + sizes[-1] if follows else -1
         lowest = min(segments)
         self.lowest = min(self.lowest, lowest) if self.lowest else lowest
-        Columns.extend(self, others)
+        super().extend(others)
         self.count += len(ids)
         self.bytes += sum(sizes)
 

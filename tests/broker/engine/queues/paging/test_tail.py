@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import fields
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +12,7 @@ from broker.engine.model.settings import AddressSettings
 from broker.engine.queues.address import Address
 from broker.engine.queues.paging.columns import Columns
 from broker.engine.queues.paging.tail import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX, Chunk, Tail
+from tests.support.attributes import attributes_of
 
 
 def tail(**settings: int) -> Tail:
@@ -148,7 +148,6 @@ def test_many_rows_at_once_are_as_one_after_the_other(
     assert (many.address.paged_messages, many.address.paged_bytes) == (one.messages, one.bytes)
 
 
-def state(chunk: Chunk) -> list[object]:
+def state(chunk: Chunk) -> dict[str, object]:
     """All that a chunk says."""
-    columns = [chunk.ids, chunk.segments, chunk.offsets, chunk.sizes, chunk.expirations]
-    return columns + [getattr(chunk, field.name) for field in fields(Chunk)]
+    return attributes_of(chunk)
