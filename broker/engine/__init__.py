@@ -62,6 +62,7 @@ from broker.engine.queues.bodies import (
 )
 from broker.engine.queues.consumer import AckMode, LinkTarget
 from broker.engine.queues.counters import COUNTED, LEFT_COUNTERS
+from broker.engine.queues.death import Death
 from broker.engine.queues.diverts import Divert, DivertRouting
 from broker.engine.queues.grouped import GroupedBacklog
 from broker.engine.queues.pending import Waiter
@@ -107,6 +108,7 @@ __all__ = [
     "DeadLetterReason",
     "DeadLetterRule",
     "DeadLetterRules",
+    "Death",
     "Definition",
     "DeliveryOutcome",
     "DeliveryState",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence, Set
 from functools import wraps
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
-from broker.engine import Consumer, Queue
+from broker.engine import Consumer, Death, Queue
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import DL_FIRST_MESSAGE_ID, Message
 from broker.engine.model.notes import NOTIFICATIONS
@@ -132,21 +132,12 @@ class MessageTracer:
             self._offer(span)
 
     @_harmless(None)
-    def died(
-        self,
-        message: Message,
-        copy: Message | None,
-        queue: Queue | None,
-        *,
-        reason: str,
-        text: str,
-        consumer: Consumer | None,
-    ) -> None:
+    def died(self, message: Message, copy: Message | None, queue: Queue | None, death: Death) -> None:
         """Add a span for a death, with its reason."""
-        text = text[:TEXT_CHARS_MAX]
+        text, reason = death.text[:TEXT_CHARS_MAX], death.reason.word
         for _, span in self._notes("dead-letter", [message]):
             span.error, span.error_type = text, reason
-            span.details = _of_queue(queue) | _of_consumer(consumer) | _of_copy(copy)
+            span.details = _of_queue(queue) | _of_consumer(death.consumer) | _of_copy(copy)
             span.details["messaging.bartleby.dead_letter.reason"] = reason
             span.details["messaging.bartleby.dead_letter.text"] = text
             span.details["messaging.bartleby.dead_letter.attempts"] = queue.delivery_count(message.id) if queue else 0

@@ -35,6 +35,7 @@ from broker.engine.model.errors import NotReadable
 from broker.engine.model.message import Annotations, Message
 from broker.engine.moves import dead_letter
 from broker.engine.queues import arrival
+from broker.engine.queues.death import Death
 from broker.engine.queues.paging import depage, rows, upkeep
 from broker.engine.queues.paging.depage import RETRY_MS
 from broker.engine.queues.paging.tail import Chunk
@@ -259,14 +260,9 @@ def _send_to_dla(state: State, queue: Queue, dead: list[Message], text: str, con
     staying: list[Message] = []
     for message in dead:
         count = queue.delivery_count(message.id)
-        staying += dead_letter.send_to_dla(
-            state,
-            queue,
-            [message],
-            reason=DeadLetterReason.MAX_DELIVERIES,
-            text=f"delivered {counted(count, 'time')} without success, last by {consumer.describe}: {text}",
-            consumer=consumer,
-        )
+        why = f"delivered {counted(count, 'time')} without success, last by {consumer.describe}: {text}"
+        death = Death(DeadLetterReason.MAX_DELIVERIES, why, consumer)
+        staying += dead_letter.send_to_dla(state, queue, [message], death)
     return staying
 
 
@@ -305,14 +301,8 @@ def _reject(
         return
     _fail(state, queue, {message.id for message in messages})
     what = f"{'cannot be sent to' if reason in _UNSENDABLE else 'rejected by'} {consumer.describe}"
-    staying = dead_letter.send_to_dla(
-        state,
-        queue,
-        messages,
-        reason=reason,
-        text=f"{what}: {text}" if text else what,
-        consumer=consumer,
-    )
+    death = Death(reason, f"{what}: {text}" if text else what, consumer)
+    staying = dead_letter.send_to_dla(state, queue, messages, death)
     if queue.reserved:
         for reservation, reserved in take_reserved(queue, staying).items():
             reservation.returned(reserved)

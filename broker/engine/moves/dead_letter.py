@@ -26,21 +26,14 @@ from broker.engine.model.notes import NOTIFICATIONS, Note
 from broker.engine.model.settings import AddressSettings
 from broker.engine.moves import move
 from broker.engine.queues.address import Address
-from broker.engine.queues.queue import Consumer, Queue
+from broker.engine.queues.death import Death
+from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import has_room, remove, report_no_room
 from broker.engine.queues.state import State
 from store.record import DEAD_LETTERED_BYTES, REMOVAL_BYTES, DeadLetterReason, RemovalReason
 
 
-def send_to_dla(
-    state: State,
-    queue: Queue,
-    messages: list[Message],
-    *,
-    reason: DeadLetterReason,
-    text: str,
-    consumer: Consumer | None,
-) -> list[Message]:
+def send_to_dla(state: State, queue: Queue, messages: list[Message], death: Death) -> list[Message]:
     """Dead-letter messages already taken out of the queue's containers.  Returns those that must stay on the queue."""
     staying: list[Message] = []
     for message in messages:
@@ -50,31 +43,29 @@ def send_to_dla(
             staying.append(message)
             continue
         if not name:
-            if not kill(state, queue, message, reason, text, consumer):
+            if not kill(state, queue, message, death):
                 staying.append(message)
             continue
         if message.header.address == name or (
-            reason is not DeadLetterReason.LINK_HOPS and move.hops(message) >= move.HOPS_MAX
+            death.reason is not DeadLetterReason.LINK_HOPS and move.hops(message) >= move.HOPS_MAX
         ):
             staying.append(message)  # the dead-letter addresses form a circle
             continue
         target = target_of(state, name, message, automatic=settings.auto_create_dead_letter_resources, expiry=False)
-        annotations = move.annotate(message, queue, reason=reason.word, text=text, now=state.now, consumer=consumer)
-        placed = move.place_at(state, target, message, annotations)
+        placed = move.place_at(state, target, message, move.annotate(message, queue, death, state.now))
         if placed is None:
             staying.append(message)
             continue
-        note(state, "MESSAGE_DEAD_LETTERED", queue, message, target.name, reason.word, text)
+        note(state, "MESSAGE_DEAD_LETTERED", queue, message, target.name, death)
         state.report(
             "message.dead_lettered",
             message=message.id,
             queue=queue.name,
             address=target.name,
-            reason=reason.word,
+            reason=death.reason.word,
             attempts=queue.delivery_count(message.id),
         )
-        death = partial(_record_death, state, queue, reason=reason, text=text, consumer=consumer)
-        move.move(state, queue, [placed], RemovalReason.DEAD_LETTERED, death)
+        move.move(state, queue, [placed], RemovalReason.DEAD_LETTERED, partial(_record_death, state, queue, death))
     return staying
 
 
@@ -105,67 +96,57 @@ def send_unrouted_to_dla(state: State, address: Address, queue: Queue | None, me
     name = settings.dead_letter_address
     if not name or name == address.name:
         return False
-    reason, text = _why_unrouted(state, address, queue)
+    death = _why_unrouted(state, address, queue)
     target = target_of(state, name, message, automatic=settings.auto_create_dead_letter_resources, expiry=False)
-    annotations = move.annotate(message, queue, reason=reason.word, text=text, now=state.now)
-    placed = move.place_at(state, target, message, annotations)
+    placed = move.place_at(state, target, message, move.annotate(message, queue, death, state.now))
     if placed is None:
         return False
-    move.bring(state, [placed], partial(_record_death, state, None, reason=reason, text=text, consumer=None))
-    note(state, "MESSAGE_DEAD_LETTERED", None, message, target.name, reason.word, text)
+    move.bring(state, [placed], partial(_record_death, state, None, death))
+    note(state, "MESSAGE_DEAD_LETTERED", None, message, target.name, death)
     state.report("message.no_route", message=message.id, address=address.name, target=target.name)
     return True
 
 
-def _why_unrouted(state: State, address: Address, queue: Queue | None) -> tuple[DeadLetterReason, str]:
+def _why_unrouted(state: State, address: Address, queue: Queue | None) -> Death:
     """Why no queue accepted a message that was sent to an address, or to this queue of it."""
     anycast, multicast = state.bindings.targets(address)
     queues = [queue] if queue is not None else anycast + multicast
     if queues and not any(each.attributes.enabled for each in queues):
-        return DeadLetterReason.PUT_DISABLED, f"queue {queues[0].name} of address {address.name} is disabled"
-    return DeadLetterReason.NO_ROUTE, f"no queue of address {address.name} took it"
+        why = f"queue {queues[0].name} of address {address.name} is disabled"
+        return Death(DeadLetterReason.PUT_DISABLED, why)
+    return Death(DeadLetterReason.NO_ROUTE, f"no queue of address {address.name} took it")
 
 
-def kill(
-    state: State, queue: Queue, message: Message, reason: DeadLetterReason, text: str, consumer: Consumer | None
-) -> bool:
+def kill(state: State, queue: Queue, message: Message, death: Death) -> bool:
     """Remove a dead message that has no dead-letter address, by name; False if the journal has no room for that."""
-    texts = [move.clean_text(text), message.header.address, message.header.user]
+    consumer = death.consumer
+    texts = [death.text, message.header.address, message.header.user]
     texts += [consumer.client_id, consumer.remote] if consumer is not None else []
     need = REMOVAL_BYTES + DEAD_LETTERED_BYTES + len("".join(texts).encode())
     if message.segment and not has_room(state, queue, need):
         report_no_room(state, message.id, queue=queue.name)
         return False
-    _record_death(state, queue, message, None, reason=reason, text=text, consumer=consumer)
-    note(state, "MESSAGE_DEAD_LETTERED", queue, message, "", reason.word, text)
+    _record_death(state, queue, death, message, None)
+    note(state, "MESSAGE_DEAD_LETTERED", queue, message, "", death)
     state.report(
         "message.killed",
         message=message.id,
         queue=queue.name,
-        reason=reason.word,
+        reason=death.reason.word,
         attempts=queue.delivery_count(message.id),
     )
     remove(state, queue, [message], RemovalReason.KILLED)
     return True
 
 
-def _record_death(
-    state: State,
-    queue: Queue | None,
-    message: Message,
-    copy: Message | None,
-    *,
-    reason: DeadLetterReason,
-    text: str,
-    consumer: Consumer | None,
-) -> None:
+def _record_death(state: State, queue: Queue | None, death: Death, message: Message, copy: Message | None) -> None:
     """Record the death of a message that was placed elsewhere or, without a copy, killed; `queue`: None if on none."""
     if state.tracer is not None:
-        state.tracer.died(message, copy, queue, reason=reason.word, text=text, consumer=consumer)
-    state.ledger.dead_lettered(queue, message, copy, reason=reason, text=move.clean_text(text), consumer=consumer)
+        state.tracer.died(message, copy, queue, death)
+    state.ledger.dead_lettered(queue, message, copy, death)
 
 
-def note(state: State, type: str, queue: Queue | None, message: Message, target: str, reason: str, text: str) -> None:
+def note(state: State, type: str, queue: Queue | None, message: Message, target: str, death: Death) -> None:
     """Note a death for the notifications, except the death of a notification."""
     home = queue.address.name if queue is not None else message.header.address
     if state.notes.listening and home != NOTIFICATIONS:
@@ -173,8 +154,8 @@ def note(state: State, type: str, queue: Queue | None, message: Message, target:
             "_AMQ_Address": message.header.address,
             "_AMQ_RoutingName": queue.name if queue is not None else "",
             "_AMQ_Message_ID": message.id,
-            "_AMQ_DL_REASON": reason,
-            "_AMQ_DL_TEXT": move.clean_text(text),
+            "_AMQ_DL_REASON": death.reason.word,
+            "_AMQ_DL_TEXT": death.text,
             "_AMQ_DL_ATTEMPTS": queue.delivery_count(message.id) if queue is not None else 0,
             "_AMQ_DL_ADDRESS": target,
             "_AMQ_User": message.header.user,

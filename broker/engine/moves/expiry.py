@@ -19,6 +19,7 @@ from broker.engine.model.message import ACTUAL_EXPIRY, Message
 from broker.engine.moves import dead_letter, move
 from broker.engine.queues import arrival
 from broker.engine.queues.address import Address
+from broker.engine.queues.death import Death
 from broker.engine.queues.paging import rows
 from broker.engine.queues.paging.depage import READ_COST, RETRY_MS
 from broker.engine.queues.paging.tail import Chunk
@@ -73,8 +74,7 @@ def _moved(state: State, queue: Queue, message: Message) -> bool:
     name, automatic = settings.expiry_address, settings.auto_create_expiry_resources
     assert name, "it has an expiry address"
     target = dead_letter.target_of(state, name, message, automatic=automatic, expiry=True)
-    expired = DeadLetterReason.EXPIRED.word
-    annotations = move.annotate(message, queue, reason=expired, text=_text(state, queue, message), now=state.now)
+    annotations = move.annotate(message, queue, _death(state, queue, message), state.now)
     annotations[ACTUAL_EXPIRY] = state.now
     placed = move.place_at(state, target, message, annotations)
     if placed is None:
@@ -122,23 +122,23 @@ def _bytes_needed(message: Message) -> int:
 
 
 def _note(state: State, queue: Queue, message: Message, target: str) -> None:
-    text = _text(state, queue, message)
-    dead_letter.note(state, "MESSAGE_EXPIRED", queue, message, target, DeadLetterReason.EXPIRED.word, text)
+    dead_letter.note(state, "MESSAGE_EXPIRED", queue, message, target, _death(state, queue, message))
 
 
-def _text(state: State, queue: Queue, message: Message) -> str:
-    return f"expired on {queue.name}, noticed {state.now - message.header.expiration} ms later"
+def _death(state: State, queue: Queue, message: Message) -> Death:
+    late = state.now - message.header.expiration
+    return Death(DeadLetterReason.EXPIRED, f"expired on {queue.name}, noticed {late} ms later")
 
 
 def _end_circle(state: State, queue: Queue, message: Message) -> list[Message]:
     """End a message's circle of expiry addresses: dead-letter it the first time, kill it if it comes round again."""
     hops = move.hops(message)
     text = f"moved {counted(hops, 'time')}, at last expired on {queue.name}: expiry addresses form a circle"
-    reason = DeadLetterReason.LINK_HOPS
+    death = Death(DeadLetterReason.LINK_HOPS, text)
     name = dead_letter.settings_of(state, queue, message).dead_letter_address
     if hops == move.HOPS_MAX and name not in (None, "", queue.address.name, message.header.address):
-        return dead_letter.send_to_dla(state, queue, [message], reason=reason, text=text, consumer=None)
-    return [] if dead_letter.kill(state, queue, message, reason, text, None) else [message]
+        return dead_letter.send_to_dla(state, queue, [message], death)
+    return [] if dead_letter.kill(state, queue, message, death) else [message]
 
 
 def _record_expiry(state: State, queue: Queue, message: Message, copy: Message | None) -> None:

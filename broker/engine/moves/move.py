@@ -53,17 +53,14 @@ from broker.engine.model.message import (
 from broker.engine.queues import arrival
 from broker.engine.queues.address import Address
 from broker.engine.queues.bindings import Targets
+from broker.engine.queues.death import Death
 from broker.engine.queues.matches import Matches
-from broker.engine.queues.queue import Consumer, Queue
+from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import remove, report_no_room
 from broker.engine.queues.room import Admission
 from broker.engine.queues.state import State
 from broker.engine.queues.steps import Steps
 from store.record import RemovalReason
-
-#: Bytes stored of a reason's text: enough for a sentence and an exception's message, bounded because a client supplies
-#: it and every copy carries it.
-TEXT_BYTES_MAX: Final = 1024
 
 #: Bytes by which a copy may exceed its message and its annotations: those of the move, with two names, and its records.
 COPY_OVERHEAD_BYTES: Final = 4096
@@ -97,15 +94,13 @@ def origin(message: Message, queue: str) -> Annotations:
     return annotations
 
 
-def annotate(
-    message: Message, queue: Queue | None, *, reason: str, text: str, now: int, consumer: Consumer | None = None
-) -> Annotations:
+def annotate(message: Message, queue: Queue | None, death: Death, now: int) -> Annotations:
     """The annotations of a dead or expired message: origin, sender, reason, text, attempts, consumer, first origin."""
-    header = message.header
+    header, consumer, reason = message.header, death.consumer, death.reason.word
     link = consumer.link if consumer else None
     annotations = origin(message, queue.name if queue else "")
     annotations[DL_REASON] = reason
-    annotations[DL_TEXT] = clean_text(text)
+    annotations[DL_TEXT] = death.text
     annotations[DL_TIME] = now
     annotations[DL_ATTEMPTS] = queue.delivery_count(message.id) if queue else 0
     count = annotations.get(DL_COUNT, 0)
@@ -139,14 +134,6 @@ def annotate(
 def bytes_noted(messages: Iterable[Message]) -> int:
     """The bytes of annotations in the journal that copies of these messages take over."""
     return sum([len(annotation.encode(m.header.annotations)) for m in messages if m.header.annotations])
-
-
-def clean_text(text: str) -> str:
-    """A reason's text without control characters and at most TEXT_BYTES_MAX bytes of UTF-8."""
-    printable = text[:TEXT_BYTES_MAX]
-    if not printable.isprintable():
-        printable = "".join([c if c.isprintable() else " " for c in printable])
-    return printable.encode()[:TEXT_BYTES_MAX].decode(errors="ignore")
 
 
 def copy_of(

@@ -27,12 +27,13 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from broker.engine.model.message import Message, MessageHeader
+from broker.engine.queues.death import Death
 from broker.engine.queues.queue import DELIVERED, Consumer, Queue
 from broker.engine.queues.stored import encode_header, record_flags
 from store import record
 from store.body import LargeBody
 from store.journal import Journal
-from store.record import DeadLetterReason, MessageLead, RemovalReason
+from store.record import MessageLead, RemovalReason
 
 #: The most ids in a record of due times.
 SCHEDULED_IDS_MAX: Final = 10_000
@@ -138,21 +139,13 @@ class Ledger:
 
     # -- ways out --------------------------------------------------------------------------------------------------
 
-    def dead_lettered(
-        self,
-        queue: Queue | None,
-        message: Message,
-        copy: Message | None,
-        *,
-        reason: DeadLetterReason,
-        text: str,
-        consumer: Consumer | None,
-    ) -> None:
+    def dead_lettered(self, queue: Queue | None, message: Message, copy: Message | None, death: Death) -> None:
         """A message of a queue (None: of none) died; `copy` is the dead letter, None if it was killed."""
         queue_id = self._queue_of(queue, message, copy)
         if queue_id is None:
             return
         tried = queue.states.get(message.id) if queue is not None else None
+        consumer = death.consumer
         self._journal.add(
             record.dead_lettered(
                 queue_id=queue_id,
@@ -161,9 +154,9 @@ class Ledger:
                 enqueued=message.header.timestamp,
                 first_failure=tried.first_failure if tried else 0,
                 attempts=tried.count if tried else 0,
-                reason=reason,
+                reason=death.reason,
                 address=message.header.address,
-                text=text,
+                text=death.text,
                 client=consumer.client_id if consumer else "",
                 remote=consumer.remote if consumer else "",
                 user=message.header.user,

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Message
+from broker.engine.queues.death import Death
 from broker.engine.queues.queue import Consumer, Queue
 
 
@@ -40,16 +41,7 @@ class Tracer(Protocol):
     ) -> None:
         """Deliveries were returned, for the reason `text`; those with the ids `failed` count as failed."""
 
-    def died(
-        self,
-        message: Message,
-        copy: Message | None,
-        queue: Queue | None,
-        *,
-        reason: str,
-        text: str,
-        consumer: Consumer | None,
-    ) -> None:
+    def died(self, message: Message, copy: Message | None, queue: Queue | None, death: Death) -> None:
         """A message of a queue (None: of none) died; `copy` is the dead letter, None if no address keeps it."""
 
     def expired(self, message: Message, copy: Message | None, queue: Queue) -> None:

@@ -13,9 +13,11 @@ from broker.engine.moves import move
 from broker.engine.moves.transfer import MessageRange
 from broker.engine.queues import arrival
 from broker.engine.queues.consumer import AckMode
+from broker.engine.queues.death import TEXT_BYTES_MAX, Death, clean_text
 from broker.engine.queues.queue import Consumer
 from broker.engine.queues.state import State
 from broker.sessions.stomp.format import StompFormat
+from store.record import DeadLetterReason
 from tests.broker.engine.engine_harness import Bench, Taker, entries_with, fill
 from tests.broker.engine.queues.parts import queue
 from tests.simulation.world import check_counters, small
@@ -25,18 +27,20 @@ from tests.support.sim_files import SimFiles
 ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
 
 
-def annotated(message: Message, reason: str, now: int, consumer: Consumer | None = None) -> dict[str, str | int]:
-    return move.annotate(message, queue(), reason=reason, text="t", now=now, consumer=consumer)
+def annotated(
+    message: Message, reason: DeadLetterReason, now: int, consumer: Consumer | None = None
+) -> dict[str, str | int]:
+    return move.annotate(message, queue(), Death(reason, "t", consumer), now)
 
 
 def test_the_last_origin_is_overwritten_and_the_first_is_kept() -> None:
     first = Message(MessageHeader("a", StompFormat(), expiration=77, routing_type=ANYCAST), b"", b"")
     first.id = 5
     clerk = Consumer(1, queue(), Taker(), ack_mode=AckMode.AUTO, window=-1, client_id="c", remote="r")
-    once = annotated(first, "rejected", 9, clerk)
+    once = annotated(first, DeadLetterReason.REJECTED, 9, clerk)
     second = Message(MessageHeader("b", StompFormat(), annotations={**once, "_AMQ_ACTUAL_EXPIRY": 3}), b"", b"")
     second.id = 6
-    twice = annotated(second, "expired", 10)
+    twice = annotated(second, DeadLetterReason.EXPIRED, 10)
     assert (once["_AMQ_DL_COUNT"], once["_AMQ_DL_CLIENT"], once["_AMQ_DL_CLIENT_ADDRESS"]) == (1, "c", "r")
     assert twice["_AMQ_DL_COUNT"] == 2
     assert (twice["_AMQ_ORIG_ADDRESS"], twice["_AMQ_ORIG_MESSAGE_ID"], twice["_AMQ_DL_REASON"]) == ("b", 6, "expired")
@@ -51,10 +55,10 @@ def test_the_last_origin_is_overwritten_and_the_first_is_kept() -> None:
 
 @given(st.text(max_size=3000))
 def test_a_text_is_printable_and_short(text: str) -> None:
-    cleaned = move.clean_text(text)
-    assert len(cleaned.encode()) <= move.TEXT_BYTES_MAX
+    cleaned = clean_text(text)
+    assert len(cleaned.encode()) <= TEXT_BYTES_MAX
     assert cleaned.isprintable()
-    if text.isprintable() and len(text.encode()) <= move.TEXT_BYTES_MAX:
+    if text.isprintable() and len(text.encode()) <= TEXT_BYTES_MAX:
         assert cleaned == text
 
 
