@@ -131,7 +131,10 @@ def _serve(state: State, queue: Queue, most: int) -> None:
     if queue.consumers and (queue.ready or queue.tail is not None) and not waits:
         if len(queue.consumers) >= ASKED_FOR_A_MICROSECOND:
             state.steps.spend(len(queue.consumers) // ASKED_FOR_A_MICROSECOND)
-        takers = consumer_rules.takers(state, queue)
+        if queue.rules is NO_RULES:
+            takers = [c for c in queue.consumers if c.credit > 0 and not c.paused]
+        else:
+            takers = consumer_rules.takers(state, queue)
         served = takers if queue.tail is None else depage.refill(state, queue, takers)
         more = False
         for group in _by_priority(served):

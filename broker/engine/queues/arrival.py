@@ -507,7 +507,7 @@ def land(
         landing = queue.tail.arrived()
         paged = True
     if paged and not (header.scheduled > state.now and isinstance(messages[0].body, LargeBody)):
-        if header.scheduled <= state.now:
+        if queue.rules is not NO_RULES and header.scheduled <= state.now:
             messages = arrived(state, queue, messages)
         if messages:
             admit.enter(state, queue, messages, landing)
@@ -518,7 +518,8 @@ def land(
         for message in messages:
             schedule(state, queue, message, header.scheduled)
     else:
-        messages = arrived(state, queue, messages)
+        if queue.rules is not NO_RULES:
+            messages = arrived(state, queue, messages)
         queue.backlog.append(messages, header.priority)
         if header.expiration:
             state.schedule.watch(queue, messages)
@@ -530,8 +531,6 @@ def land(
 
 def arrived(state: State, queue: Queue, messages: list[Message]) -> list[Message]:
     """The messages of a run that become ready."""
-    if queue.rules is NO_RULES:
-        return messages
     state.dirty[queue] = None
     return apply(state, queue, messages, queue.rules.arrived(messages, attended=bool(queue.consumers)))
 

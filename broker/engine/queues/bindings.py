@@ -254,7 +254,7 @@ class Bindings:
                 return [], []
             anycast = queue.routing_type is RoutingType.ANYCAST
             return ([queue], []) if anycast else ([], [queue])
-        targets = self.targets(address)
+        targets = self.reached(address).targets
         if routing_type is None:
             return targets
         return (targets[0], []) if routing_type is RoutingType.ANYCAST else ([], targets[1])

@@ -11,7 +11,6 @@ from typing import Final
 from broker.engine.model.message import Message
 from broker.engine.queues.grouped import RELEASE_COST, GroupedBacklog
 from broker.engine.queues.queue import Consumer, Queue
-from broker.engine.queues.rules.queue_rules import NO_RULES
 from broker.engine.queues.state import State
 from broker.engine.queues.steps import LongWork
 
@@ -33,18 +32,15 @@ def attached(state: State, queue: Queue) -> int | None:
 
 def takers(state: State, queue: Queue) -> list[Consumer]:
     """The consumers that may get messages now."""
-    candidates = queue.consumers
-    if queue.rules is not NO_RULES:
-        if not queue.rules.is_open(len(candidates), state.now):
+    if not queue.rules.is_open(len(queue.consumers), state.now):
+        return []
+    backlog = queue.backlog
+    if isinstance(backlog, GroupedBacklog) and backlog.draining:
+        if queue.delivering:
             return []
-        backlog = queue.backlog
-        if isinstance(backlog, GroupedBacklog) and backlog.draining:
-            if queue.delivering:
-                return []
-            backlog.draining = False
-            _reassign(state, queue, backlog)
-        if queue.attributes.exclusive:
-            candidates = _exclusive(queue)
+        backlog.draining = False
+        _reassign(state, queue, backlog)
+    candidates = _exclusive(queue) if queue.attributes.exclusive else queue.consumers
     return [consumer for consumer in candidates if consumer.credit > 0 and not consumer.paused]
 
 

@@ -378,11 +378,10 @@ class Queue:
 
     def forget(self, messages: list[Message]) -> None:
         """Note that messages leave: their keys are free, and others may be the first of their groups."""
-        if self.rules is not NO_RULES:
-            self.rules.left(messages)
-            backlog = self.backlog
-            if isinstance(backlog, GroupedBacklog) and backlog.first:
-                backlog.left(messages)
+        self.rules.left(messages)
+        backlog = self.backlog
+        if isinstance(backlog, GroupedBacklog) and backlog.first:
+            backlog.left(messages)
 
     def begin_groups(self) -> None:
         """Switch to a backlog with groups, for the first message of a group."""

@@ -101,7 +101,8 @@ def remove(
     if queue.reserved:
         for reservation, reserved in take_reserved(queue, messages).items():
             reservation.settled([message.id for message in reserved])
-    queue.forget(messages)
+    if queue.rules is not NO_RULES:
+        queue.forget(messages)
     if queue.durable:
         stored = [m.id for m in messages if m.segment]
         if stored:

@@ -373,7 +373,7 @@ class Room:
         memory_full = not usage.fits(nbytes - apart)
         if not memory_full and (settings.max_size_bytes >= 0 or settings.max_size_messages >= 0):
             memory_full = is_full(address, count, nbytes)
-        if settings.page_full_policy is not _PAGES_OFF or self._bindings.patterns(address):
+        if settings.page_full_policy is not _PAGES_OFF or self._bindings.reached(address).patterns:
             full = self._full_pages(address, memory_full=memory_full)
             if full is not None:
                 return full
@@ -401,7 +401,7 @@ class Room:
 
     def _full_pages(self, address: Address, *, memory_full: bool) -> Full | None:
         """Which page limits an address has reached: its own, or those of wildcard addresses that match it."""
-        limiting = (address, *self._bindings.patterns(address))
+        limiting = (address, *self._bindings.reached(address).patterns)
         reached = {each.settings.page_full_policy for each in limiting if _pages_full(each, memory_full=memory_full)}
         return next((full for policy, full in _PAGES_FULL.items() if policy in reached), None)
 
@@ -448,7 +448,7 @@ class Room:
         settings = address.settings
         if settings.address_full_policy is AddressFullPolicy.FAIL or settings.max_size_bytes_reject_threshold >= 0:
             return True
-        limiting = (address, *self._bindings.patterns(address))
+        limiting = (address, *self._bindings.reached(address).patterns)
         return any([each.settings.page_full_policy is PageFullPolicy.FAIL for each in limiting])
 
     def check(self, address: Address, *, sent_to: Address | None = None) -> None:

@@ -63,6 +63,7 @@ class QueueRules:
 
     def arrived(self, messages: list[Message], *, attended: bool) -> Verdict:
         """A run arrives."""
+        assert self is not NO_RULES, "it would count the arrivals of all plain queues"
         if self._purges and not attended:
             return [], _because(RemovalReason.PURGED, messages)
         ready, leaving = (messages, []) if self.values is None else self._replacing(self.values, messages)
