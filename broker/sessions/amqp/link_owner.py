@@ -142,11 +142,14 @@ class LinkOwner(BaseSession):
         if error is not None:
             self.report_error(error)
         self.incoming.publish()
-        for link in [*self.outgoing.by_link, *self.incoming.by_link]:
-            if link.session is session:
-                self.drop(link, closed=False, detached=True, how=how)
+        for link in self.links_of(session):
+            self.drop(link, closed=False, detached=True, how=how)
         self.answers.retain(lambda answer: answer.session is not session)
         session.send_end(error)
+
+    def links_of(self, session: Session) -> list[Link]:
+        """The attached links of a session."""
+        return [link for link in (*self.outgoing.by_link, *self.incoming.by_link) if link.session is session]
 
     def drop(
         self, link: Link, *, closed: bool, detached: bool = False, how: DeliveryOutcome = redelivery.CLOSED

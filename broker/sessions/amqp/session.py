@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.engine import DeliveryOutcome, redelivery
+from broker.engine import DeliveryOutcome, LongWork, redelivery
 from broker.engine.model.errors import EngineError
 from broker.sessions import sasl
 from broker.sessions.amqp.attach import Attacher, refuse
@@ -34,7 +34,7 @@ from protocols.amqp.errors import (
     Scope,
     connection_error,
 )
-from protocols.amqp.events import Attached, Began, Refused, Withdrawn
+from protocols.amqp.events import Attached, Began, Ended, Refused, SessionFailed, Withdrawn
 from protocols.amqp.limits import Limits
 from protocols.amqp.link import Link
 from protocols.amqp.performatives import DeliveryState, Error, Open, SaslInit, SaslResponse, TransactionalState
@@ -42,6 +42,9 @@ from protocols.amqp.session import Session
 
 #: The shortest idle-time-out accepted from a peer (part 2, 2.4.5), in ms: two checks of the network's timers.
 IDLE_TIMEOUT_MIN_MS: Final = 500
+
+#: What it costs to end a link with its session, in microseconds (`broker.engine.queues.steps`).
+LINK_COST: Final = 30
 
 
 class AmqpSession(AmqpEndpoint):
@@ -133,6 +136,20 @@ class AmqpSession(AmqpEndpoint):
         assert self._attacher is not None, "the connection is open"
         self._attacher.session_ended(session)
 
+    def _on_ended(self, event: Ended) -> None:
+        self._steps.work(self, self._ending(event.session, redelivery.CLOSED))
+
+    def _on_session_failed(self, event: SessionFailed) -> None:
+        self._steps.work(self, self._ending(event.session, redelivery.INTERRUPTED, event.error))
+
+    def _ending(self, session: Session, how: DeliveryOutcome, error: AmqpError | None = None) -> LongWork:
+        """End a session in steps, as it may have a thousand links; the peer sends nothing more in it."""
+        self.incoming.publish()
+        for link in self.links_of(session):
+            self.drop(link, closed=False, detached=True, how=how)
+            yield LINK_COST
+        self.end_session(session, how, error)
+
     def _on_attached(self, event: Attached) -> None:
         """Attach a link.  A peer that cannot be answered, as it takes no such handle or frame, loses its session."""
         link, session = event.link, event.link.session
@@ -188,4 +205,6 @@ _HANDLERS: Final[Handlers] = {
     Attached: AmqpSession._on_attached,
     Refused: AmqpSession._on_refused,
     Withdrawn: lambda session, event: session.dropped(event.state),
+    Ended: AmqpSession._on_ended,
+    SessionFailed: AmqpSession._on_session_failed,
 }

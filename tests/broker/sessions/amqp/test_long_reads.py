@@ -5,10 +5,20 @@ from __future__ import annotations
 import pytest
 
 from broker.sessions import read_steps
-from broker.sessions.amqp import endpoint
+from broker.sessions.amqp import endpoint, session
 from broker.sessions.amqp.outgoing import OutgoingLink
 from protocols.amqp.events import Dispositions
-from protocols.amqp.performatives import RECEIVER, Accepted, DeliveryState, Modified, Received, Released, Source, Target
+from protocols.amqp.performatives import (
+    RECEIVER,
+    Accepted,
+    DeliveryState,
+    Flow,
+    Modified,
+    Received,
+    Released,
+    Source,
+    Target,
+)
 from tests.simulation.world import held, small
 from tests.support.amqp_client import AmqpSim, message
 from tests.support.interpreted import interpreted
@@ -57,6 +67,32 @@ def test_many_links_are_attached_in_several_ticks(broker: SimBroker) -> None:
     assert paused
     assert client.reading
     assert not client.ends
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_session_with_many_links_ends_in_several_ticks(
+    broker: SimBroker, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "LINK_COST", 1_000)
+    client = AmqpSim(broker)
+    attach_many(client)
+    client.say()
+    broker.run()
+    if fails:
+        client.ses.send(Flow(0, 9, 0, 9, handle=LINKS + 1))  # of no link
+    else:
+        client.ses.send_end()
+    first_tick(broker, client)
+    queues = [broker.engine.queues[f"q{n}"] for n in range(LINKS)]
+    left = sum(len(queue.consumers) for queue in queues)
+    assert 0 < left < LINKS
+    assert not client.reading
+    assert client.ses not in client.ends, "its links end before it"
+    broker.run()
+    client.say()
+    assert not any(queue.consumers for queue in queues)
+    assert client.ses in client.ends
+    assert client.reading
 
 
 @pytest.mark.parametrize("ends", ["lost", "eof", "close"])
