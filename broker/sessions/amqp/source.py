@@ -52,6 +52,7 @@ class Filters:
 def read_filters(filters: dict[str, object] | None) -> Filters:
     """Return the supported filters; others are not granted, and so missing in the answer.  Raises AmqpError."""
     found = Filters()
+    granted: dict[str, object] = {}
     for name, value in (filters or {}).items():
         if not isinstance(value, Described):
             continue
@@ -63,7 +64,8 @@ def read_filters(filters: dict[str, object] | None) -> Filters:
             found.no_local = True
         else:
             continue
-        found.granted = (found.granted or {}) | {name: value}
+        granted[name] = value
+    found.granted = granted or None
     return found
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from time import thread_time
+
 import pytest
 
 from broker.sessions import read_steps
 from broker.sessions.amqp import endpoint, session
 from broker.sessions.amqp.outgoing import OutgoingLink
+from broker.sessions.amqp.source import read_filters
 from protocols.amqp.events import Dispositions
 from protocols.amqp.performatives import (
     RECEIVER,
@@ -19,6 +22,7 @@ from protocols.amqp.performatives import (
     Source,
     Target,
 )
+from protocols.amqp.types import Described, Symbol
 from tests.simulation.world import held, small
 from tests.support.amqp_client import AmqpSim, message
 from tests.support.interpreted import interpreted
@@ -67,6 +71,15 @@ def test_many_links_are_attached_in_several_ticks(broker: SimBroker) -> None:
     assert paused
     assert client.reading
     assert not client.ends
+
+
+def test_many_filters_of_one_link_cost_no_more_than_their_number() -> None:
+    """As those before each were copied for it, 2,000 took 38 ms."""
+    value = Described(Symbol("apache.org:no-local-filter:list"), [])
+    filters: dict[str, object] = {f"f{n}": value for n in range(20_000)}
+    begun = thread_time()
+    assert read_filters(filters).granted == filters
+    assert thread_time() - begun < 0.2
 
 
 @pytest.mark.parametrize("fails", [False, True])
