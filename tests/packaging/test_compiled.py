@@ -65,21 +65,42 @@ def test_an_exception_has_a_name_of_its_own(source: str) -> None:
             assert [name for name, classes in caught.items() if len(classes) > 1] == [], function.name
 
 
+def compiled_classes() -> list[ast.ClassDef]:
+    """The classes of all compiled modules."""
+    trees = [ast.parse((ROOT / source).read_text()) for source in sources_of(CONFIG["modules"])]
+    return [each for tree in trees for each in tree.body if isinstance(each, ast.ClassDef)]
+
+
+def is_dataclass(each: ast.ClassDef) -> bool:
+    return any("dataclass" in ast.unparse(mark) for mark in each.decorator_list)
+
+
+def bases(each: ast.ClassDef) -> list[str]:
+    """The names of its base classes, without their parameters."""
+    return [ast.unparse(base).partition("[")[0] for base in each.bases]
+
+
 def test_no_dataclass_inherits_fields() -> None:
     """mypyc shows the garbage collector such fields twice: what they refer to is never collected, nor its cycles."""
-    fields: dict[str, set[str]] = {}
-    inherited = []
-    classes = [
-        each
-        for source in sources_of(CONFIG["modules"])
-        for each in ast.parse((ROOT / source).read_text()).body
-        if isinstance(each, ast.ClassDef) and any("dataclass" in ast.unparse(mark) for mark in each.decorator_list)
-    ]
-    for each in classes:
-        fields[each.name] = {ast.unparse(line.target) for line in each.body if isinstance(line, ast.AnnAssign)}
-    for each in classes:
-        inherited += [each.name for base in each.bases if fields.get(ast.unparse(base).partition("[")[0])]
+    classes = [each for each in compiled_classes() if is_dataclass(each)]
+    fields = {
+        each.name: {ast.unparse(line.target) for line in each.body if isinstance(line, ast.AnnAssign)}
+        for each in classes
+    }
+    inherited = [each.name for each in classes if any(fields.get(base) for base in bases(each))]
     assert inherited == [], "a plain class with __slots__ does"
+
+
+def test_no_dataclass_inherits_a_constructor() -> None:
+    """mypyc calls it with the fields of the dataclass, which no C compiler takes."""
+    classes = compiled_classes()
+    built = {
+        each.name
+        for each in classes
+        if any(isinstance(line, ast.FunctionDef) and line.name == "__init__" for line in each.body)
+    }
+    inheriting = [each.name for each in classes if is_dataclass(each) and built.intersection(bases(each))]
+    assert inheriting == [], "a plain class with __slots__ does"
 
 
 @pytest.mark.slow
