@@ -32,6 +32,10 @@ from broker.engine.queues.steps import LongWork
 LEARNED_TOGETHER: Final = 128
 LEARN_COST: Final = 8
 
+#: Queues of an address that are resumed together, and what it costs to resume one, in microseconds.
+RESUMED_TOGETHER: Final = 256
+RESUME_COST: Final = 1
+
 #: Attributes that change how a queue's messages relate to each other and to consumers.
 _ESSENTIAL: Final = ("key", "non_destructive")
 
@@ -217,11 +221,24 @@ def pause_address(state: State, address: Address, *, paused: bool) -> bool:
     if address.paused == paused:
         return False
     address.paused = paused
-    for queue in state.bindings.queues(address):
-        queue.refresh()
-        state.dirty[queue] = None
     state.journal.define(address.id, address_record(address))
+    if paused:  # at once: nothing more may be delivered
+        for queue in state.bindings.queues(address):
+            queue.refresh()
+    else:
+        state.steps.begin(("resumed", address), _resume(state, list(state.bindings.queues(address))))
     return True
+
+
+def _resume(state: State, queues: Sequence[Queue]) -> LongWork:
+    """Let queues deliver again whose address was paused, unless it is once more; there may be tens of thousands."""
+    for at in range(0, len(queues), RESUMED_TOGETHER):
+        some = queues[at : at + RESUMED_TOGETHER]
+        for queue in some:
+            if not queue.deleted:
+                queue.refresh()
+                state.dirty[queue] = None
+        yield RESUME_COST * len(some)
 
 
 def after_restart(state: State, in_flight: Mapping[Queue, list[Message]]) -> None:

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from broker.engine import NewQueue
 from broker.engine.delivery import closing, redelivery
 from broker.engine.delivery.dispatch import DELIVER_COST, DISK_RETRY_MS, FEW_MESSAGES, SERVE_COST
 from broker.engine.delivery.redelivery import DUE_COST, DUE_TOGETHER, DeliveryOutcome
@@ -19,6 +20,7 @@ from broker.engine.moves.move import MOVE_COST
 from broker.engine.queues.consumer import AckMode
 from broker.engine.queues.queue import Consumer
 from broker.engine.queues.steps import BUDGET, STEP
+from broker.engine.routing import alter
 from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench, Taker, Waiting
 from tests.simulation.world import accounts, check_counters, journal_directory, reasons
@@ -225,6 +227,28 @@ def test_the_steps_of_tasks_share_a_tick(bench: Bench) -> None:
     after = [bench.queue(f"q{n}").ready for n in range(3)]
     assert sum([before - now for before, now in zip(sizes, after, strict=True)]) == bench.engine.limits.move_step_max
     bench.run()
+
+
+def test_the_queues_of_an_address_are_resumed_within_the_budget_of_each_tick(bench: Bench) -> None:
+    count, operators = 6 * alter.RESUMED_TOGETHER, bench.enter().operators
+    for n in range(count):
+        operators.make_queue(NewQueue(f"s{n}", "t", RoutingType.MULTICAST, make_address=True))
+    bench.run()
+    address = bench.engine.addresses["t"]
+    queues = list(bench.engine._state.bindings.queues(address))
+    bench.enter().operators.pause_address(address, paused=True)
+    assert all(queue.stopped for queue in queues), "nothing is delivered from now on"
+    bench.run()
+    bench.limit_ticks(alter.RESUMED_TOGETHER * alter.RESUME_COST, least=1)
+    bench.enter().operators.pause_address(address, paused=False)
+    left = list[int]()
+    while not left or left[-1]:
+        bench.engine.ticks.end()
+        left.append(sum([queue.stopped for queue in queues]))
+        bench.engine.ticks.begin()
+    assert len(left) >= 3
+    # Some as it is asked for, and as many as the tick ends.
+    assert max(before - after for before, after in pairwise([count, *left])) <= 2 * alter.RESUMED_TOGETHER
 
 
 @pytest.fixture
