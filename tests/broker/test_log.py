@@ -160,7 +160,7 @@ def test_an_unlisted_code_is_a_warning_rather_than_lost() -> None:
 # -- repetitions -------------------------------------------------------------------------------------------------------
 
 
-def test_what_peers_provoke_is_limited_and_counted() -> None:
+def test_events_that_peers_provoke_are_limited_and_counted() -> None:
     bench = Bench()
     for _ in range(LINES_PER_PERIOD_MAX + 5):
         bench.log("stomp.error", remote="a")
@@ -183,14 +183,14 @@ def test_one_code_does_not_limit_another() -> None:
     assert json.loads(bench.lines[-1])["code"] == "login.refused"
 
 
-def test_what_the_broker_does_by_itself_is_never_suppressed() -> None:
+def test_events_of_the_broker_itself_are_never_suppressed() -> None:
     bench = Bench()
     for _ in range(3 * LINES_PER_PERIOD_MAX):
         bench.log("queue.deleted", queue="a")
     assert len(bench.lines) == 3 * LINES_PER_PERIOD_MAX
 
 
-def test_what_was_suppressed_is_told_before_the_end() -> None:
+def test_suppressed_events_are_reported_before_the_end() -> None:
     bench = Bench()
     for _ in range(LINES_PER_PERIOD_MAX + 1):
         bench.log("stomp.error", remote="a")
@@ -313,7 +313,7 @@ _UNPROVOKED = re.compile(
 _CHANGES = {"address.sent", "management.called"}
 
 
-def test_what_peers_can_provoke_fills_neither_the_log_nor_the_audit_log() -> None:
+def test_events_that_peers_can_provoke_fill_neither_the_log_nor_the_audit_log() -> None:
     for code, entry in EVENTS.items():
         harmless = entry.limited or entry.audited or entry.level == "debug" or _UNPROVOKED.match(code)
         assert harmless, f"{code}: who can provoke it?"

@@ -64,7 +64,7 @@ def test_why_orders_died_and_how_they_come_back(operator: Operator) -> None:
     assert counts(operator, "orders", "DLQ") == [3, 0]
 
 
-def test_what_clients_choose_is_shown_and_not_run(operator: Operator) -> None:
+def test_text_of_clients_is_shown_and_not_run(operator: Operator) -> None:
     client = Client(operator.broker.port, client_id=HOSTILE)
     client.put(f"/queue/{HOSTILE}", HOSTILE, {**DURABLE, HOSTILE: HOSTILE, "content-type": HOSTILE})
     client.subscribe(f"/queue/{HOSTILE}", "client-individual", {"selector": "a <> '<script>window.hacked=1</script>'"})
@@ -270,7 +270,7 @@ def test_a_task_goes_on_after_a_crash(operator: Operator) -> None:
     assert sum(counts(operator, "orders", "aside")) == 200
 
 
-def test_what_is_seen_in_an_edit_is_sent(operator: Operator) -> None:
+def test_an_edit_sends_the_fields_that_are_seen(operator: Operator) -> None:
     die(operator, 1)
     operator.log_in()
     [dead] = operator.broker.get("queues/DLQ/messages")["messages"]

@@ -33,7 +33,7 @@ def _hang(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(("run", "told"), [(_crash, "KeyError"), (_hang, "ms: b'")])
-def test_what_is_wrong_is_noticed(run: object, told: str) -> None:
+def test_faults_are_noticed(run: object, told: str) -> None:
     target = Target(run, [b"some"], [b"BAD"])  # type: ignore[arg-type]
     with pytest.raises(Failed, match=told):
         fuzz(target, inputs=1_000, seed=1)

@@ -334,7 +334,7 @@ def test_a_transaction_of_somebody_else(broker: DaemonProcess) -> None:
     ],
     ids=["BEGIN first", "a transfer first", "OPEN instead of SASL", "AMQP 0-9-1", "TLS", "another protocol", "noise"],
 )
-def test_who_does_not_introduce_himself_gets_nothing(broker: DaemonProcess, first: bytes) -> None:
+def test_a_client_without_a_header_gets_nothing(broker: DaemonProcess, first: bytes) -> None:
     names = broker.queue_names()
     with innocent(broker) as go_on:
         names |= {"innocent"}
@@ -347,7 +347,7 @@ def test_who_does_not_introduce_himself_gets_nothing(broker: DaemonProcess, firs
     assert broker.queue_names() == names
 
 
-def test_who_never_finishes_the_handshake_is_cut_off(tmp_path: Path) -> None:
+def test_an_unfinished_handshake_is_cut_off(tmp_path: Path) -> None:
     settings = '[acceptors.http]\nprotocol = "http"\n[acceptors.amqp]\nprotocol = "amqp"\nhandshake-timeout = "300ms"\n'
     with running(tmp_path, settings) as broker, RawSocket(broker.ports["amqp"]) as stranger:
         stranger.raw(AMQP_HEADER)
@@ -376,7 +376,7 @@ def test_logins(tmp_path: Path) -> None:
         assert "secret" not in broker.log
 
 
-def test_who_never_reads_stalls_nobody_and_costs_little(broker: DaemonProcess) -> None:
+def test_a_client_that_never_reads_stalls_nobody_and_costs_little(broker: DaemonProcess) -> None:
     """The backlog of a consumer that does not read is the queue's; only a window of it is in flight."""
     body = "x" * 65_536
     with innocent(broker) as go_on, AmqpSocket(broker.ports["amqp"]) as deaf, AmqpSocket(broker.ports["amqp"]) as other:

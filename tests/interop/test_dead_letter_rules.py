@@ -105,7 +105,7 @@ def test_an_order_is_tried_again_and_then_kept_for_a_person(broker: DaemonProces
     assert [broker.queue(name)["messages"] for name in ("orders.eu", "DLQ", "orders-by-hand")] == [0, 0, 0]
 
 
-def test_what_expired_is_discarded_when_its_age_is_reached(broker: DaemonProcess) -> None:
+def test_an_expired_message_is_discarded_when_its_age_is_reached(broker: DaemonProcess) -> None:
     with proton(broker.ports["amqp"]) as connection:
         sender = connection.create_sender("queue://sensors.hall")
         sender.send(Message("21.5", durable=True, ttl=0.05))

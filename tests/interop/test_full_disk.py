@@ -154,7 +154,7 @@ def await_empty(broker: DaemonProcess, queue: str) -> None:
     awaited(lambda: broker.queue(queue)["messages"] == 0, what=f"queue {queue} is empty")
 
 
-def test_what_finds_no_room_to_leave_waits_even_through_kill_9(disk: Path) -> None:
+def test_a_message_without_room_to_leave_waits_even_through_kill_9(disk: Path) -> None:
     """The first messages keep every segment, so nothing that leaves makes room for others."""
     environment = {LOOKS: "-1"}  # what expires waits until the disk is full
     with running(disk, SCARCE, environment=environment) as broker:

@@ -57,7 +57,7 @@ def test_bad_input_costs_only_its_sender(broker: DaemonProcess, name: str) -> No
         assert bystander.take().text == name
 
 
-def test_what_came_before_the_error_counts(broker: DaemonProcess) -> None:
+def test_frames_before_an_error_count(broker: DaemonProcess) -> None:
     good = frame("SEND", {"destination": "/queue/before-error", **DURABLE}, b"good")
     with StompSocket(broker.port) as sender:
         sender.connect().socket.sendall(good + b"EXPLODE\n\n\0" + good)
@@ -70,7 +70,7 @@ def test_what_came_before_the_error_counts(broker: DaemonProcess) -> None:
     [b"SEND\ndestination:/queue/a\n\nx\0", b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", b"\xff" * 20_000],
     ids=["a frame", "another protocol", "noise"],
 )
-def test_who_does_not_introduce_himself_gets_nothing(broker: DaemonProcess, first: bytes) -> None:
+def test_a_client_without_connect_gets_nothing(broker: DaemonProcess, first: bytes) -> None:
     names = broker.queue_names()
     with StompSocket(broker.port) as stranger:
         stranger.socket.sendall(first)
@@ -102,7 +102,7 @@ def test_half_a_frame_and_a_dead_socket(broker: DaemonProcess) -> None:
     assert "half" not in broker.queue_names()
 
 
-def test_who_shuts_his_side_still_gets_his_receipts(broker: DaemonProcess) -> None:
+def test_a_client_that_shuts_its_side_still_gets_its_receipts(broker: DaemonProcess) -> None:
     with StompSocket(broker.port) as sender:
         sender.connect()
         sender.do("SEND", {"destination": "/queue/shut", "receipt": "1", **DURABLE}, b"x")
@@ -141,7 +141,7 @@ def test_slow_strangers_do_not_keep_a_client_waiting(broker: DaemonProcess) -> N
             assert waited < PATIENCE_S / 4, "to log in; what the disk takes for the message is its own affair"
 
 
-def test_who_never_logs_in_is_cut_off(tmp_path: Path) -> None:
+def test_a_client_that_never_logs_in_is_cut_off(tmp_path: Path) -> None:
     with (
         running(tmp_path, ACCEPTORS + 'handshake-timeout = "300ms"\n') as broker,
         StompSocket(broker.port) as stranger,
@@ -151,7 +151,7 @@ def test_who_never_logs_in_is_cut_off(tmp_path: Path) -> None:
         broker.await_log("connection.handshake_timeout")
 
 
-def test_who_is_silent_without_heart_beats_is_dropped_after_a_while(tmp_path: Path) -> None:
+def test_a_silent_client_without_heart_beats_is_dropped_after_a_while(tmp_path: Path) -> None:
     with running(tmp_path, '[broker]\nconnection-ttl = "1s"\n') as broker, StompSocket(broker.port) as silent:
         begun = time.monotonic()
         silent.connect()
@@ -197,7 +197,7 @@ def test_connections_beyond_the_limit_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ack", ["auto", "client-individual"])
-def test_who_never_reads_stalls_nobody_and_costs_little(broker: DaemonProcess, ack: str) -> None:
+def test_a_client_that_never_reads_stalls_nobody_and_costs_little(broker: DaemonProcess, ack: str) -> None:
     """The backlog of a consumer that does not read is the queue's, stored once; only a window of it is in flight."""
     name = f"unread-{ack}"
     body = b"x" * 65_536

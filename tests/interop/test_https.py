@@ -87,7 +87,7 @@ def test_users_by_password_and_by_certificate(web: Web) -> None:
     assert "secret" not in audit + web.broker.log
 
 
-def test_who_speaks_no_tls_gets_nothing(web: Web) -> None:
+def test_a_client_without_tls_gets_nothing(web: Web) -> None:
     with pytest.raises(httpx.HTTPError):
         httpx.get(web.url.replace("https", "http") + "/livez", timeout=PATIENCE_S)
     assert web.get("/livez").status_code == 200

@@ -66,7 +66,7 @@ def opened(broker: DaemonProcess) -> RawSocket:
     return RawSocket(broker.ports["mqtt"])
 
 
-def test_who_does_not_introduce_himself(broker: DaemonProcess) -> None:
+def test_a_client_without_connect_is_refused(broker: DaemonProcess) -> None:
     with innocent(broker) as go_on:
         for name, first in BEFORE.items():
             with opened(broker) as sock:
@@ -88,7 +88,7 @@ def test_bad_input_costs_only_its_sender(broker: DaemonProcess) -> None:
         go_on()
 
 
-def test_who_never_finishes_the_handshake_is_cut_off(tmp_path: Path) -> None:
+def test_an_unfinished_handshake_is_cut_off(tmp_path: Path) -> None:
     settings = '[acceptors.http]\nprotocol = "http"\n[acceptors.mqtt]\nprotocol = "mqtt"\nhandshake-timeout = "300ms"\n'
     with running(tmp_path, settings) as broker, opened(broker) as sock:
         sock.raw(CONNECT[:5])
@@ -96,7 +96,7 @@ def test_who_never_finishes_the_handshake_is_cut_off(tmp_path: Path) -> None:
         broker.await_log("connection.handshake_timeout")
 
 
-def test_who_never_reads_stalls_nobody_and_costs_little(broker: DaemonProcess) -> None:
+def test_a_client_that_never_reads_stalls_nobody_and_costs_little(broker: DaemonProcess) -> None:
     """QoS 0 for somebody who does not read is kept within the subscription's limit, and the sockets'."""
     with innocent(broker) as go_on, opened(broker) as deaf:
         deaf.raw(CONNECT + b"\x82\x0c\0\1\0\0\x06unread\0")

@@ -79,7 +79,7 @@ def bridged(directory: Path, version: str, *more: str) -> Iterator[tuple[DaemonP
 
 @pytest.mark.parametrize("version", ["mqttv311", "mqttv50"])
 @pytest.mark.parametrize("qos", [1, 2])
-def test_what_nobody_takes_there_is_taken_by_the_bridge(tmp_path: Path, version: str, qos: int) -> None:
+def test_the_bridge_takes_messages_that_nobody_takes_there(tmp_path: Path, version: str, qos: int) -> None:
     """Its PUBACK says that there is no subscriber, as a server's may; the bridge stays, and what follows arrives."""
     with bridged(tmp_path, version, DIRECT) as (broker, relay, mosquitto):
         publish(relay.port, "down/1", qos, [b"nobody"])

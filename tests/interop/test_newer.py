@@ -44,7 +44,7 @@ def with_a_record_of_a_new_version(data: bytes, end: int, position: int) -> byte
         (with_a_record_of_a_new_version, "record type 1 version 9 is unknown: a newer version wrote it"),
     ],
 )
-def test_what_a_newer_version_wrote_is_refused_by_name(
+def test_data_of_a_newer_version_is_refused_by_name(
     tmp_path: Path, change: Callable[[bytes, int, int], bytes], told: str
 ) -> None:
     broker = DaemonProcess(tmp_path)

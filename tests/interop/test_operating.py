@@ -36,7 +36,7 @@ def test_a_client_that_has_said_goodbye_and_lingers_is_closed_by_an_operator(tmp
         assert "connection.failed" not in broker.log
 
 
-def test_what_an_operator_makes_survives_a_crash_and_what_he_deletes_stays_away(tmp_path: Path) -> None:
+def test_creations_of_an_operator_survive_a_crash_and_deletions_last(tmp_path: Path) -> None:
     with running(tmp_path) as broker:
         run(broker, "address", "create", "orders", "--anycast")
         run(broker, "queue", "create", "orders", "ring-size=2")
@@ -122,7 +122,7 @@ def test_a_data_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["x" * 100, "a..b", "999.1.1.1"])
-def test_what_is_no_name_of_a_host_is_named(tmp_path: Path, host: str) -> None:
+def test_a_host_that_is_no_name_is_named(tmp_path: Path, host: str) -> None:
     data = tmp_path / "data"
     data.mkdir()
     write_users(data / "users.toml", {"alice": cheap_user("secret", "amq")})  # beyond this machine it needs one

@@ -391,7 +391,7 @@ def test_the_copy_of_another_pair_is_refused(brokers: Brokers, tmp_path: Path, s
 
 
 @pytest.mark.parametrize("protocol", ["http", "stomp"])
-def test_what_a_standby_cannot_listen_at_is_named(brokers: Brokers, protocol: str) -> None:
+def test_a_standby_names_where_it_cannot_listen(brokers: Brokers, protocol: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         settings = f"""
@@ -458,7 +458,7 @@ def test_the_messages_of_a_copy_are_kept(brokers: Brokers) -> None:
     assert waiting(one, 2) == [b"first", b"second"]
 
 
-def test_what_the_database_has_is_gone_on_with(brokers: Brokers) -> None:
+def test_a_broker_continues_with_the_contents_of_the_database(brokers: Brokers) -> None:
     one, two = lose_what_was_confirmed(brokers)
     for broker in (one, two):
         rmtree(journal(broker))

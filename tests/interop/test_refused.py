@@ -127,7 +127,7 @@ def test_proton_has_a_schedule_that_repeats_rejected(url: str, name: str) -> Non
     assert handler.outcomes["once"][0] == Delivery.ACCEPTED
 
 
-def test_what_is_sent_settled_is_in_the_log(broker: DaemonProcess) -> None:
+def test_a_refused_settled_message_is_in_the_log(broker: DaemonProcess) -> None:
     before = broker.log.count("amqp.transfer_dropped")
     with proton(broker.ports["amqp"]) as connection:
         sender = connection.create_sender("queue://disabled")

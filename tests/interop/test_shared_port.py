@@ -56,7 +56,7 @@ def test_first_bytes_that_come_one_by_one(both: DaemonProcess) -> None:
         assert wire.got.startswith(b"CONNECTED\n")
 
 
-def test_who_speaks_what_is_not_spoken_here_is_in_the_log(both: DaemonProcess) -> None:
+def test_a_protocol_that_is_not_spoken_here_is_in_the_log(both: DaemonProcess) -> None:
     """Also where the session says nothing: MQTT on a port for STOMP and AMQP."""
     for first in (b"\x10\x0c\0\4MQTT\4\2\0\x3c\0\0", b"\x16\3\1\0\5hello", b"AMQP\0\0\x09\1"):
         with RawSocket(both.port) as wire:

@@ -70,7 +70,7 @@ def test_peers_that_do_not_read_cannot_keep_a_broker_from_stopping(tmp_path: Pat
         assert broker.queue("q")["messages"] > 50
 
 
-def test_what_a_stopping_broker_takes_back_has_left_and_not_failed(tmp_path: Path) -> None:
+def test_a_delivery_taken_back_at_a_shutdown_has_left_and_not_failed(tmp_path: Path) -> None:
     with running(tmp_path) as broker:
         with connected(broker.port) as client:
             client.put("/queue/q", "x", DURABLE)

@@ -319,9 +319,7 @@ def test_redelivery_waits_while_others_flow(newer: Client, name: str) -> None:
     newer.ack(bad)
 
 
-def test_all_that_had_left_for_a_lost_connection_is_redelivered(
-    client: Client, name: str, broker: DaemonProcess
-) -> None:
+def test_deliveries_to_a_lost_connection_are_redelivered(client: Client, name: str, broker: DaemonProcess) -> None:
     """Of 100 messages sent ahead any may have been processed; one of them counts as failed, the oldest."""
     for number in range(100):
         client.put(f"/queue/{name}", str(number), DURABLE)
@@ -434,7 +432,7 @@ def test_a_nack_in_a_transaction(newer: Client, name: str) -> None:
     assert "in a transaction" in dead_letter(newer, "/queue/dead.poison").headers["_AMQ_DL_TEXT"]
 
 
-def test_what_does_not_exist_cannot_be_committed(client: Client) -> None:
+def test_a_transaction_that_does_not_exist_cannot_be_committed(client: Client) -> None:
     client.frame("COMMIT", {"transaction": "nobody"}, confirm=False)
     assert b"nobody" in client.error().body
 

@@ -64,7 +64,7 @@ def test_the_ledger_accepts(ledger: Ledger, found: dict[int, list[str]]) -> None
     assert ledger.check(found) == []
 
 
-def test_who_was_nowhere_after_a_restart_stays_away() -> None:
+def test_a_message_absent_after_a_restart_stays_away() -> None:
     ledger = entry(confirmed=True, acked=True)
     assert ledger.check({}) == []
     ledger.strike_out({})
@@ -76,7 +76,7 @@ def test_who_was_nowhere_after_a_restart_stays_away() -> None:
         ledger.of(b"1\0")
 
 
-def test_who_was_there_after_a_restart_may_not_be_lost_although_nobody_was_told() -> None:
+def test_a_message_present_after_a_restart_may_not_be_lost_although_nobody_was_told() -> None:
     ledger = entry(partner=2)
     ledger.entries[2] = Entry(2, Kind.PAIR, "storm.loose", b"2\0", partner=1)
     everywhere = {1: ["storm.loose"], 2: ["storm.loose"]}

@@ -97,7 +97,7 @@ def mqtt_takes(broker: DaemonProcess) -> Taken:
 
 @pytest.mark.parametrize("takes", [stomp_takes, amqp_takes, mqtt_takes])
 @pytest.mark.parametrize("holds", [stomp_holds, amqp_holds, mqtt_holds])
-def test_what_a_client_of_one_protocol_had_comes_redelivered_to_another(
+def test_a_delivery_of_one_protocol_is_redelivered_to_another(
     tmp_path: Path, holds: Callable[[DaemonProcess], object], takes: Callable[[DaemonProcess], Taken]
 ) -> None:
     with running(tmp_path, SETTINGS) as broker:

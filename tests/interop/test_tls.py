@@ -136,7 +136,7 @@ def test_goodbyes_are_no_lines_in_the_log(secured: Secured) -> None:
     assert "library.message" not in secured.broker.log
 
 
-def test_who_does_not_come_in(secured: Secured) -> None:
+def test_clients_that_are_refused(secured: Secured) -> None:
     authority = secured.authority
     assert b"CONNECTED" in secured.greeted(authority.client(), b"login:bob\npasscode:secret\n")
     assert b"login refused" in secured.greeted(authority.client()), "neither certificate nor login"

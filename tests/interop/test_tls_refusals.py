@@ -111,7 +111,7 @@ def test_a_client_without_a_certificate_hears_that_it_needs_one(
 
 @pytest.mark.parametrize("acceptor", REQUESTS)
 @pytest.mark.parametrize("version", VERSIONS)
-def test_who_has_one_is_let_in(guarded: Guarded, acceptor: str, version: str) -> None:
+def test_a_client_with_a_certificate_is_let_in(guarded: Guarded, acceptor: str, version: str) -> None:
     assert guarded.ask(acceptor, version, "good")
 
 
@@ -138,7 +138,7 @@ def send_for_ever(client: socket.socket) -> None:
         client.sendall(bytes(65_536))
 
 
-def test_who_does_not_close_after_an_alert_is_cut_off(guarded: Guarded) -> None:
+def test_a_client_that_does_not_close_after_an_alert_is_cut_off(guarded: Guarded) -> None:
     with socket.create_connection(("127.0.0.1", guarded.broker.port), PATIENCE_S) as client:
         client.sendall(b"\x16\x03\x01\0\5wrong")
         alert = client.recv(64)

@@ -137,7 +137,7 @@ def test_the_build_needs_the_compiler_and_what_the_sources_import(
         (lambda hook: compile_modules(ROOT, ["store/record.py"], Path("nowhere")), "needs a C compiler"),
     ],
 )
-def test_what_is_not_possible_is_told(
+def test_an_impossible_build_is_reported(
     hook: CompilingHook, monkeypatch: pytest.MonkeyPatch, ask: Callable[[CompilingHook], object], complaint: str
 ) -> None:
     monkeypatch.setenv(ASKED, "1")

@@ -94,7 +94,7 @@ def _copied() -> list[tuple[list[str], str]]:
     ]
 
 
-def test_what_is_copied_exists_and_is_sent_to_the_builder() -> None:
+def test_copied_files_exist_and_are_sent_to_the_builder() -> None:
     ignore = (ROOT / ".dockerignore").read_text().splitlines()
     sent = [pattern.removeprefix("!") for pattern in ignore if pattern.startswith("!")]
     assert ignore[0] == "*"

@@ -232,7 +232,7 @@ FATES: Final = ("plain", "dead", "expired", "moved")
 @pytest.mark.parametrize("fate", FATES)
 @settings(max_examples=EXAMPLES)
 @given(message=sent, notes=noted, why=texts, failed=st.booleans(), crash=st.booleans())
-def test_all_that_is_accepted_can_be_rendered(
+def test_accepted_messages_can_be_rendered(
     fate: str, message: Sent, notes: dict[Any, Any], why: str, failed: bool, crash: bool
 ) -> None:
     """Between all protocols, both plain and after a death, an expiry or a move, and also from the journal."""

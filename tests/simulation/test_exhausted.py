@@ -29,7 +29,7 @@ A_WHILE = 60_000
         (Fault.ENOMEM, True, False),
     ],
 )
-def test_what_is_missing_for_a_while_ends_nothing(fault: Fault, sticky: bool, pages: bool) -> None:
+def test_a_resource_missing_for_a_while_ends_nothing(fault: Fault, sticky: bool, pages: bool) -> None:
     settings = crashing() if pages else config()
     begun = SimFiles(1)
     SimBroker(settings, files=begun)

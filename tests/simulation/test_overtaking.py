@@ -169,7 +169,7 @@ def _check_order(broker: SimBroker, queue: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_was_confirmed_meanwhile_is_there_and_the_commit_is_done_or_not(seed: int) -> None:
+def test_messages_confirmed_meanwhile_are_there_and_the_commit_is_done_or_not(seed: int) -> None:
     files = SimFiles(seed)
     work = Work(files, seed)
     points = 0
@@ -356,7 +356,7 @@ def test_a_qos_2_message_that_is_received_meanwhile_stays_or_is_to_be_released(h
 
 
 @pytest.mark.parametrize("first", [{"_AMQ_DUPL_ID": "x"}, {"destination": "/queue/made"}])
-def test_what_a_connection_sends_stays_behind_what_it_has_in_the_held_entry(first: dict[str, str]) -> None:
+def test_sends_of_a_connection_stay_behind_those_in_the_held_entry(first: dict[str, str]) -> None:
     """After a crash before its end there is no later message of a producer without the earlier one."""
     work = Work(SimFiles(1), 1)
     _begun(work)
@@ -370,7 +370,7 @@ def test_what_a_connection_sends_stays_behind_what_it_has_in_the_held_entry(firs
 
 
 @pytest.mark.parametrize("then", ["COMMIT", "ABORT", "UNSUBSCRIBE"])
-def test_what_is_sent_on_and_then_acknowledged_in_one_read_is_not_lost(then: str) -> None:
+def test_a_message_sent_on_and_then_acknowledged_in_one_read_is_not_lost(then: str) -> None:
     """What comes behind the acknowledgement has it settled within the read, when it is not known yet who waits."""
     work = Work(SimFiles(1), 1)
     named = {"id": "more", "transaction": "empty"}

@@ -40,7 +40,7 @@ def redelivered(broker: SimBroker) -> dict[bytes, str]:
 
 @pytest.mark.parametrize("mode", ["auto", "client", "client-individual"])
 @pytest.mark.parametrize("keep", [0.0, 1.0])
-def test_what_was_prefetched_is_redelivered(mode: str, keep: float) -> None:
+def test_prefetched_messages_are_redelivered(mode: str, keep: float) -> None:
     broker = SimBroker(small(STRICT))
     sent(broker, 5)
     taker = broker.connect()
@@ -54,7 +54,7 @@ def test_what_was_prefetched_is_redelivered(mode: str, keep: float) -> None:
     assert redelivered(broker.restart()) == first, "a clean return changes nothing, on disk either"
 
 
-def test_what_did_not_leave_is_not_redelivered() -> None:
+def test_messages_that_did_not_leave_are_not_redelivered() -> None:
     """The journal entry of the delivery is not on disk: no byte has left, and nobody can have seen it."""
     broker = SimBroker(small(STRICT))
     sent(broker, 3).drop()
@@ -77,7 +77,7 @@ def test_it_leaves_once_it_is_on_disk() -> None:
     assert redelivered(broker.restart(keep=0.0)) == {b"durable": "true"}
 
 
-def test_what_waits_for_a_consumer_leaves_once_its_delivery_is_on_disk() -> None:
+def test_messages_for_a_consumer_leave_once_their_delivery_is_on_disk() -> None:
     broker = SimBroker(small(STRICT), lazy_disk=True)
     sender, taker = broker.connect(), broker.connect()
     sender.send("/queue/orders", b"1", persistent="true")
@@ -141,7 +141,7 @@ def change(broker: SimBroker, config: Config) -> None:
 
 
 @pytest.mark.parametrize("how", ["drop", "unsubscribe", "silent"])
-def test_what_never_left_has_not_failed(how: str) -> None:
+def test_messages_that_never_left_have_not_failed(how: str) -> None:
     """The consumer goes while the journal is being written: only what it got can have failed."""
     broker, sender, taker = lazy({**STRICT, "redelivery-delay": 500})
     sender.send("/queue/orders", b"got", persistent="true")
@@ -199,7 +199,7 @@ def test_an_automatic_subscription_loses_nothing_with_a_slow_disk() -> None:
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_what_came_back_is_redelivered_in_both_modes(strict: bool) -> None:
+def test_returned_messages_are_redelivered_in_both_modes(strict: bool) -> None:
     settings: dict[str, object] = STRICT if strict else {"match": "orders"}
     broker = SimBroker(small(settings))
     sent(broker, 4)
@@ -242,7 +242,7 @@ def test_counts_add_up_over_crashes_to_the_dead_letter() -> None:
     check_accounts(broker)
 
 
-def test_what_expires_while_its_delivery_is_written_does_not_leave() -> None:
+def test_messages_that_expire_while_their_delivery_is_written_do_not_leave() -> None:
     broker = SimBroker(small(STRICT), lazy_disk=True)
     sender, taker = broker.connect(), broker.connect()
     taker.subscribe("/queue/orders", ack="client", consumer_window_size="0")

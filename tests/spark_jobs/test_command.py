@@ -85,7 +85,7 @@ def test_bounds(text: str, bound: Bound) -> None:
         *("pos:9223372036854775808", "pos:" + "9" * 5_000, "9" * 5_000),
     ],
 )
-def test_what_is_no_bound(text: str) -> None:
+def test_no_bound(text: str) -> None:
     with pytest.raises(ValueError, match="pos:4711"):
         parse_bound(text)
 
@@ -96,7 +96,7 @@ def test_message_ids(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "4711,", "-1", "4711x", "9223372036854775808", "9" * 5_000])
-def test_what_is_no_message_id(text: str) -> None:
+def test_no_message_id(text: str) -> None:
     with pytest.raises(ValueError, match="message id"):
         parse_message_id(text)
 
@@ -134,7 +134,7 @@ def test_what_is_no_message_id(text: str) -> None:
     ],
 )
 @pytest.mark.usefixtures("no_spark")
-def test_what_is_wrong_is_2_and_said_before_spark_starts(arguments: list[str], says: str) -> None:
+def test_wrong_usage_is_2_and_reported_before_spark_starts(arguments: list[str], says: str) -> None:
     result = invoke(*arguments)
     assert result.exit_code == ExitStatus.USAGE
     assert says in result.stderr
@@ -162,7 +162,9 @@ def test_two_brokers_are_2(lived: Path, tmp_path: Path) -> None:
     "more", [("--from", "pos:1"), ("--to", "2100-01-01"), ("--address", "a"), ("--save-balance",), ("--opening", "D")]
 )
 @pytest.mark.usefixtures("no_spark")
-def test_what_a_ledger_of_two_brokers_does_not_take_is_2(more: tuple[str, ...], lived: Path, tmp_path: Path) -> None:
+def test_options_that_a_ledger_of_two_brokers_does_not_take_are_2(
+    more: tuple[str, ...], lived: Path, tmp_path: Path
+) -> None:
     journals.generated(tmp_path / "other", records=500)
     if more == ("--save-balance",):
         more = ("--save-balance", str(tmp_path / "balance"))
@@ -215,7 +217,7 @@ def test_of_what_spark_says_the_reason_is_told(said: str, reason: str | None) ->
     assert command._reason(said) == (reason or "spark_jobs.errors.SomeError: segment 3 is gone")
 
 
-def test_what_fails_cannot_steer_the_terminal() -> None:
+def test_a_failure_cannot_steer_the_terminal() -> None:
     with click.Context(audit, info_name="bartleby-audit"):
         stop = command.Stop(ExitStatus.DAMAGED, "a\x1b[2J", "b")
     assert (stop.message, stop.exit_code) == ("a\\x1b[2J\nb", 7)
@@ -307,7 +309,7 @@ def test_standard_output_that_is_full_is_1(lived: Path, monkeypatch: pytest.Monk
         (OSError("AWS Error ACCESS_DENIED"), 1, "bartleby-audit: AWS Error ACCESS_DENIED"),
     ],
 )
-def test_what_stops_an_audit_is_a_sentence(
+def test_the_reason_that_stops_an_audit_is_a_sentence(
     error: Exception, status: int, says: str, lived: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def start(*arguments: object, **options: object) -> NoReturn:
@@ -365,7 +367,7 @@ def test_a_trace_as_a_table(lived: Path) -> None:
 
 
 @pytest.mark.usefixtures("spark")
-def test_what_spark_cannot_do_is_1_and_a_sentence(lived: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_of_spark_is_1_and_a_sentence(lived: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(spark: SparkSession, *more: object) -> None:
         spark.sql("SELECT no_such_column").collect()
 

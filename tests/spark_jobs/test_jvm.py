@@ -38,7 +38,7 @@ def _shown(text: str) -> str:
 
 
 @pytest.mark.parametrize("text", ["one\n  two \ufffd\n\nthree", _OURS, _OTHER, _RETIRED[:-40]])
-def test_what_java_says_is_seen_and_so_are_tracebacks(text: str) -> None:
+def test_messages_of_java_are_seen_and_so_are_tracebacks(text: str) -> None:
     assert _shown(f"before\n{text}") == f"before\n{text}"
 
 
@@ -77,7 +77,7 @@ def _environment(
     return jvm._launch_environment(settings, temporary, quiet=quiet, brief=brief)
 
 
-def test_what_java_is_started_with(asked: Path) -> None:
+def test_options_that_java_is_started_with(asked: Path) -> None:
     found = _environment(asked)
     assert found == {
         "JAVA_HOME": str(asked / "java"),
@@ -124,7 +124,7 @@ def test_but_not_that_of_a_cluster(asked: Path) -> None:
     assert "SPARK_SUBMIT_OPTS" not in _environment(asked, "spark://h:7077", quiet=False, brief=True)
 
 
-def test_what_is_set_already_stays(asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_that_are_set_already_stay(asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/mine")
     monkeypatch.setenv("SPARK_DRIVER_MEMORY", "9g")
     monkeypatch.setenv("SPARK_LOCAL_IP", "10.0.0.7")

@@ -35,7 +35,7 @@ def _run(script: str, *, before: str = "") -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_who_does_not_ask_for_it_does_not_give_way() -> None:
+def test_an_audit_that_does_not_ask_for_it_does_not_give_way() -> None:
     assert not priority.gives_way()
     mine = Path("/proc/self/oom_score_adj").read_text().strip()
     assert _run("") == [f"False {os.getpriority(os.PRIO_PROCESS, 0)} {mine}"] * 2
@@ -45,7 +45,7 @@ def test_it_is_inherited_by_whoever_is_started() -> None:
     assert _run("from spark_jobs.priority import give_way\ngive_way()\ngive_way()\n") == ["True 19 1000"] * 2
 
 
-def test_what_has_it_already_needs_no_permission() -> None:
+def test_an_audit_that_gives_way_already_needs_no_permission() -> None:
     """systemd's unit gives it, and then forbids to change it."""
     before = (
         "import os\nos.setpriority(os.PRIO_PROCESS, 0, 19)\n"

@@ -89,7 +89,7 @@ def test_records_that_have_something(data: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["1", "20k", "1g"])
-def test_what_came_and_went_is_counted(data: Path, target: str) -> None:
+def test_messages_that_came_and_went_are_counted(data: Path, target: str) -> None:
     """Without finished messages, counts and rows together are as many in and out of each queue, and as many stored."""
     options = {
         "columns": "record_type,queue_ids,queue_id,reason,count,message_id,new_message_id",
@@ -221,7 +221,7 @@ def test_a_disk_that_does_not_give_it_back(data: Path, monkeypatch: pytest.Monke
     assert row["segment"] == bad
 
 
-def test_what_may_be_better_the_next_time_is_no_damage(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_that_may_be_better_the_next_time_is_no_damage(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def read_segment(_: SegmentRef) -> bytes:
         raise PermissionError(errno.EACCES, "Permission denied")
 

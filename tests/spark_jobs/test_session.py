@@ -113,7 +113,7 @@ def test_an_interrupt_in_a_notebook_cancels_the_query_and_leaves_the_session(ran
 
 
 @pytest.mark.slow
-def test_what_spark_says_when_it_refuses(ran: Ran) -> None:
+def test_messages_of_spark_when_it_refuses(ran: Ran) -> None:
     assert ran.lines[2].startswith("[INVALID_DRIVER_MEMORY")
 
 
@@ -124,7 +124,7 @@ def test_quiet_and_without_traces_on_the_java_from_pip(ran: Ran) -> None:
     assert (ran.errors, ran.left) == ("", [])
 
 
-def test_what_is_set_for_a_local_session(spark: SparkSession) -> None:
+def test_settings_of_a_local_session(spark: SparkSession) -> None:
     context = spark.sparkContext
     assert context.master == "local[2]"
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
@@ -138,7 +138,9 @@ def test_what_is_set_for_a_local_session(spark: SparkSession) -> None:
 
 
 @pytest.mark.usefixtures("spark")
-def test_who_gives_way_to_others_has_patience_with_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_audit_that_gives_way_to_others_has_patience_with_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On a busy machine it may wait for minutes; a cluster knows better what is dead."""
     patient = {}
     for gives_way, master in ((True, "local[2]"), (False, "local[2]"), (True, "spark://h:7077")):
@@ -222,7 +224,7 @@ def _without_java(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "_start", lambda *_args, **_options: _Gone())
 
 
-def test_what_ended_an_audit_is_told_though_java_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_that_ended_an_audit_is_reported_though_java_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     _without_java(monkeypatch)
     with pytest.raises(KeyboardInterrupt), spark_session("interrupted"):
         raise KeyboardInterrupt

@@ -18,7 +18,7 @@ def _stream(**options: str) -> SourceOptions:
     return parse({"path": "/data", **options}, stream=True)
 
 
-def test_what_holds_unless_something_is_said() -> None:
+def test_defaults_of_the_options() -> None:
     assert _parse() == SourceOptions(paths=("/data",))
     assert _parse().selection.columns == DEFAULT_RECORDS
     assert _parse().strict
@@ -128,7 +128,7 @@ def test_streams() -> None:
         ({"maxSegments": "3"}, "maxsegments: view=records has no such option"),
     ],
 )
-def test_what_is_refused(options: dict[str, str], complaint: str) -> None:
+def test_refused_options(options: dict[str, str], complaint: str) -> None:
     with pytest.raises(BadOption, match=complaint):
         _parse(**options)
 
@@ -142,6 +142,6 @@ def test_what_is_refused(options: dict[str, str], complaint: str) -> None:
         ({"maxSegments": "0"}, "maxsegments=0: it must be at least 1"),
     ],
 )
-def test_what_a_stream_refuses(options: dict[str, str], complaint: str) -> None:
+def test_options_that_a_stream_refuses(options: dict[str, str], complaint: str) -> None:
     with pytest.raises(BadOption, match=complaint):
         _stream(**options)

@@ -199,7 +199,7 @@ def _lossy(directory: Path) -> Growing:
     return growing
 
 
-def test_what_was_gone_before_the_stream_began_is_no_loss(tmp_path: Path) -> None:
+def test_segments_gone_before_the_stream_began_are_no_loss(tmp_path: Path) -> None:
     growing = _lossy(tmp_path / "data")
     there = row_positions(growing.data)
     assert len(set(there)) < there[-1], "segments have been trimmed"
@@ -208,7 +208,7 @@ def test_what_was_gone_before_the_stream_began_is_no_loss(tmp_path: Path) -> Non
     assert query.positions == there
 
 
-def test_what_went_unread_is_told(tmp_path: Path) -> None:
+def test_unread_segments_are_reported(tmp_path: Path) -> None:
     growing = _lossy(tmp_path / "data")
     strict, tolerant = Query(growing.data), Query(growing.data, mode="PERMISSIVE")
     for query in (strict, tolerant):
@@ -228,7 +228,7 @@ def test_what_went_unread_is_told(tmp_path: Path) -> None:
     assert records[len(strict.positions) :] == there
 
 
-def test_what_a_power_cut_took_back_is_told(tmp_path: Path) -> None:
+def test_segments_that_a_power_cut_took_back_are_reported(tmp_path: Path) -> None:
     """The stream was faster than the disk: the journal goes on below what it has delivered."""
     growing = Growing(tmp_path / "data", seed=13)
     growing.run(10)

@@ -438,7 +438,7 @@ def test_a_file_that_somebody_else_removed_is_no_fault(desk: Desk) -> None:
     assert (desk.there, len(kept)) == ([8], 5)
 
 
-def test_what_is_not_whole_at_the_end_is_let_go(desk: Desk) -> None:
+def test_a_body_that_is_not_whole_at_the_end_is_let_go(desk: Desk) -> None:
     upload = desk.begin(b"one")
     desk.disk.close()
     desk.disk.abort(upload)

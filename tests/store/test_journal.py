@@ -79,7 +79,7 @@ def test_a_segment_is_referred_to_whatever_becomes_of_its_messages(desk: Desk) -
 
 
 @pytest.mark.parametrize(("segment_bytes", "reserved"), [(1 << 20, 1 << 16), (4096, 1024)])
-def test_what_is_reserved_is_at_most_a_quarter_of_a_segment(segment_bytes: int, reserved: int) -> None:
+def test_reserved_bytes_are_at_most_a_quarter_of_a_segment(segment_bytes: int, reserved: int) -> None:
     assert Desk(segment_bytes=segment_bytes, reserve_bytes=1 << 16).journal.reserved_bytes == reserved
 
 
@@ -161,7 +161,7 @@ def test_a_segment_is_left_before_an_entry_when_little_is_left(desk: Desk) -> No
     assert desk.journal.segment == 2
 
 
-def test_what_is_added_without_asking_is_never_refused(desk: Desk) -> None:
+def test_records_added_without_asking_are_never_refused(desk: Desk) -> None:
     for _ in range(3):
         desk.send(9000)
         desk.send(9000)
@@ -621,7 +621,7 @@ def test_an_entry_that_is_held_open_is_not_cut() -> None:
     assert journal.segment == 2
 
 
-def test_what_is_promised_to_an_entry_is_nobody_elses_on_a_full_disk() -> None:
+def test_room_promised_to_an_entry_is_nobody_elses_on_a_full_disk() -> None:
     desk = Desk(SimFiles(capacity=4096 + 200), reserve_bytes=1 << 20)
     desk.start()
     journal = desk.journal

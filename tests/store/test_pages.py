@@ -52,14 +52,14 @@ def test_a_read_has_a_limit(files: SimFiles) -> None:
     assert sum(step.startswith("read_range") for step in files.history) == 2
 
 
-def test_what_is_not_there_is_none_and_its_neighbours_are_not(files: SimFiles) -> None:
+def test_an_absent_page_is_none_and_its_neighbours_are_not(files: SimFiles) -> None:
     files.put(f"j/{segment_name(1)}", b"0123456789")
     reader = pages(files)
     assert texts(reader, [1, 1, 3], [0, 8, 0], [2, 4, 1]) == [b"01", None, None]
     assert texts(reader, [1, 1], [0, 9], [2, 2]) == [b"01", None], "the second try is one by one"
 
 
-def test_what_the_system_does_not_let_be_read_may_be_read_the_next_time(files: SimFiles) -> None:
+def test_a_page_that_the_system_does_not_let_be_read_may_be_read_the_next_time(files: SimFiles) -> None:
     files.put(f"j/{segment_name(1)}", b"0123456789")
     reader = pages(files)
     files.plan(1, Fault.EIO)

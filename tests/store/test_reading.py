@@ -75,7 +75,7 @@ def test_damage_is_told_and_a_torn_tail_of_the_newest_is_not() -> None:
         list(reading.records(numbers[-2]))
 
 
-def test_what_lies_in_retention_and_is_no_day_is_left_alone() -> None:
+def test_files_in_retention_that_are_no_day_are_left_alone() -> None:
     files = filled()
     files.put(f"{DIRECTORY}/retention/notes.txt", b"mine")
     assert positions(Segments(files, DIRECTORY)) == positions(Segments(filled(), DIRECTORY))

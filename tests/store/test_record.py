@@ -149,7 +149,7 @@ def test_opened(next_id: int, segments: dict[int, int], about: record.Json) -> N
     assert opened.ends == dict.fromkeys(segments, decode.UNSTATED) | told
 
 
-def test_what_older_software_did_not_say_is_untold() -> None:
+def test_fields_that_older_software_did_not_write_are_unknown() -> None:
     assert decode.Opened(1, (2, 3), {}).ends == {2: decode.UNSTATED, 3: decode.UNSTATED}
     with pytest.raises(RecordError, match="no object"):
         _ = decode.Opened(1, (2, 3), {"ends": [4, 5]}).ends

@@ -252,7 +252,7 @@ OPENED = record.opened(1, {}, {})
         (one_entry(0, 0, record.opened(1, {7: 1}, {})), "0000000007.journal: the segment is missing"),
     ],
 )
-def test_what_no_crash_explains(files: SimFiles, data: bytes, what: str) -> None:
+def test_damage_that_no_crash_explains(files: SimFiles, data: bytes, what: str) -> None:
     files.put(f"{DIRECTORY}/{segment_name(1)}", data)
     with pytest.raises(Corrupt, match=re.escape(what)):
         records(files)
@@ -277,7 +277,7 @@ def test_the_first_format_is_read() -> None:
     assert [found[0][2]] == [OPENED]
 
 
-def test_what_a_newer_version_wrote_is_not_damaged() -> None:
+def test_records_of_a_newer_version_are_not_damaged() -> None:
     """Nobody is told to repair it: that would throw it away."""
     for data in (newer(one_entry(0, 0, OPENED)), one_entry(0, 0, OPENED, b"\x08\0\0\0\x63\x01\0\0")):
         files = SimFiles()

@@ -202,7 +202,7 @@ def test_a_segment_older_than_all_kept_explains_what_went_between(files: SimFile
     check(files)
 
 
-def test_what_is_missing_is_not_explained_away(files: SimFiles) -> None:
+def test_missing_segments_are_not_explained_away(files: SimFiles) -> None:
     log = journal(files)
     log.trim([3])
     files.remove(f"{ROOT}/{DAYS[1]}/0000000003.journal")
@@ -246,7 +246,7 @@ def test_a_limit_goes_on_while_keeping_waits(files: SimFiles) -> None:
     assert (kept_numbers(files, HOME), log.segments()) == ([3, 4], [5])
 
 
-def test_what_retention_does_not_keep_makes_the_room_to_tell_it(files: SimFiles) -> None:
+def test_segments_that_retention_does_not_keep_make_the_room_to_record_it(files: SimFiles) -> None:
     log = reopened(files, [1], a_day=5, retention=RetentionSettings())
     files.capacity = files.used()
     log.trim([2])

@@ -95,7 +95,7 @@ def test_counting_refuses_what_reading_refuses(byte: int, value: int) -> None:
     assert (counted.value.offset, counted.value.what) == (read.value.offset, read.value.what)
 
 
-def test_what_is_behind_an_entry_is_read_alone() -> None:
+def test_bytes_behind_an_entry_are_read_alone() -> None:
     """A standby reads a growing segment again and again: the entries from before are not looked at."""
     one, two = record.removed(1, 1, [5]), record.removed(1, 1, [6])
     first = open_segment("p", 3, made([one], number=3, first=7))

@@ -128,7 +128,7 @@ def test_segments_that_are_found_or_trimmed_twice_are_so_once() -> None:
     assert space.segments == [2]
 
 
-def test_what_is_gone_counts_no_more() -> None:
+def test_removed_messages_count_no_more() -> None:
     space = Space()
     for segment in (1, 2, 3):
         space.opened(segment)

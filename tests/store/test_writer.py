@@ -86,7 +86,7 @@ def never(error: Exception) -> None:
     raise AssertionError(f"failed: {error}")
 
 
-def test_what_has_gathered_is_one_batch_cut_by_other_work(log: ListLog) -> None:
+def test_gathered_entries_are_one_batch_cut_by_other_work(log: ListLog) -> None:
     announced: list[int] = []
     writer = InlineWriter(log, announced.append, never)
     for work in (begin(1), entry(1), entry(2), begin(2), entry(3), Trim([1]), entry(4)):
@@ -330,7 +330,7 @@ def test_the_thread_finishes_the_bodies_before_it_ends(log: ListLog) -> None:
 # -- a full disk -------------------------------------------------------------------------------------------------------
 
 
-def test_what_finds_no_room_waits_with_all_that_follows_and_is_tried_again_as_it_was(log: ListLog) -> None:
+def test_a_batch_without_room_waits_with_all_that_follow_and_is_tried_again_as_it_was(log: ListLog) -> None:
     announced: list[int] = []
     writer = InlineWriter(log, announced.append, never)
     log.full = True
@@ -354,7 +354,7 @@ def test_what_finds_no_room_waits_with_all_that_follows_and_is_tried_again_as_it
     assert announced == [2, 4, 4]
 
 
-def test_what_finds_no_room_when_the_writer_closes_is_a_failure(log: ListLog) -> None:
+def test_a_batch_without_room_when_the_writer_closes_is_a_failure(log: ListLog) -> None:
     failures: list[Exception] = []
     writer = InlineWriter(log, never_announced, failures.append)
     log.full = True

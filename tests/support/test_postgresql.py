@@ -58,7 +58,7 @@ def _unconfirmed(server: Server, statement: str) -> Iterator[Future[Rows]]:
 # -- a server ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_was_committed_survives_a_kill(server: Server) -> None:
+def test_committed_rows_survive_a_kill(server: Server) -> None:
     server.sql("CREATE TABLE kept (number int)")
     server.sql("INSERT INTO kept VALUES (%s)", 7)
     server.kill()

@@ -116,7 +116,7 @@ def test_a_blackhole_holds_what_arrives_once_it_is_healed(
     assert client.recv(100) == b"later"
 
 
-def test_what_a_blackhole_holds_never_arrives_when_it_is_cut(
+def test_bytes_in_a_blackhole_never_arrive_when_it_is_cut(
     proxy: Proxy, ends: tuple[socket.socket, socket.socket]
 ) -> None:
     client, server = ends
@@ -140,7 +140,7 @@ def test_a_blackhole_takes_connections_and_answers_none(listener: socket.socket,
             assert server.recv(100) == b"hello"
 
 
-def test_what_went_through_is_known_afterwards(listener: socket.socket) -> None:
+def test_bytes_that_went_through_are_known_afterwards(listener: socket.socket) -> None:
     with Proxy(listener.getsockname()[1]) as proxy, socket.create_connection(("127.0.0.1", proxy.port)) as client:
         server, _ = listener.accept()
         with server:

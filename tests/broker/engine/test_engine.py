@@ -112,7 +112,7 @@ def test_messages_that_are_durable_before_the_tick_ends_are_delivered() -> None:
     assert waiting.told == [number]
 
 
-def test_what_is_not_durable_waits_for_nothing() -> None:
+def test_non_durable_messages_wait_for_nothing() -> None:
     bench = Bench(lazy_disk=True)
     bench.sent("a", b"1")
     bench.broker.step()
@@ -153,7 +153,7 @@ def test_a_temporary_queue_goes_with_its_last_consumer_and_says_what_became_of_i
 
 
 @pytest.mark.parametrize("mode", [AckMode.INDIVIDUAL, AckMode.CUMULATIVE])
-def test_what_is_not_there_cannot_be_settled(bench: Bench, mode: AckMode) -> None:
+def test_absent_messages_cannot_be_settled(bench: Bench, mode: AckMode) -> None:
     (message,) = bench.sent("a", b"1")
     taker = bench.take("a", ack_mode=mode)
     engine = bench.enter()

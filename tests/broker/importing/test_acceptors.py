@@ -61,7 +61,7 @@ def test_tls_does_not_become_plain_text(tmp_path: Path) -> None:
     assert finding(found, "acceptor secret: sslEnabled").outcome is Outcome.CHANGED
 
 
-def test_what_bartleby_does_not_speak_is_told(tmp_path: Path) -> None:
+def test_protocols_that_bartleby_does_not_speak_are_reported(tmp_path: Path) -> None:
     tables, found = imported(ARTEMIS, tmp_path)
     assert tables["acceptors"].keys() == {"artemis", "artemis-stomp", "stomp", "secret", "http"}
     assert "inside Artemis's own process" in finding(found, "acceptor inside").why

@@ -34,7 +34,7 @@ def test_settings_of_the_broker(tmp_path: Path) -> None:
     assert finding(found, "no-such-element").why.startswith("unknown to this importer")
 
 
-def test_what_the_models_refuse_goes_out_and_is_told(tmp_path: Path) -> None:
+def test_values_that_the_models_refuse_are_left_out_and_reported(tmp_path: Path) -> None:
     tables, found = imported(core("<journal-file-size>1M</journal-file-size><name></name>"), tmp_path)
     assert "journal" not in tables
     assert finding(found, "journal-file-size").outcome is Outcome.LEFT
@@ -105,7 +105,7 @@ OWN = {"match": "#", "dead-letter-address": "DLQ", "expiry-address": "ExpiryQueu
         ),
     ],
 )
-def test_what_the_file_does_not_set_for_all_addresses_is_written_and_told(
+def test_settings_that_the_file_does_not_give_for_all_addresses_are_written_and_reported(
     settings: str, kept: dict[str, object], tmp_path: Path
 ) -> None:
     tables, found = imported(core(settings), tmp_path)

@@ -137,7 +137,7 @@ def test_a_bridge_without_connector_or_queue_is_left(tmp_path: Path) -> None:
     }
 
 
-def test_what_a_bridge_does_not_say_comes_from_its_queue(tmp_path: Path) -> None:
+def test_settings_that_a_bridge_does_not_give_come_from_its_queue(tmp_path: Path) -> None:
     link, found = bridge("<queue-name>news.all</queue-name>", tmp_path)
     assert link["send"]["news-all"] == {"queue": "news.all", "address": "news", "routing-type": "MULTICAST"}
     assert "kept their own" in finding(found, "bridge x: queue-name, no forwarding-address").why
@@ -146,7 +146,7 @@ def test_what_a_bridge_does_not_say_comes_from_its_queue(tmp_path: Path) -> None
     assert "the file does not have" in finding(found, "bridge x: routing-type").why
 
 
-def test_what_a_bridge_may_not_say_is_told(tmp_path: Path) -> None:
+def test_settings_that_a_bridge_may_not_give_are_reported(tmp_path: Path) -> None:
     inner = "<queue-name>a.two</queue-name><forwarding-address/><ha>false</ha><ha>true</ha>"
     text = f"""<connectors><connector name="c">tcp://b</connector></connectors>
       <bridges><bridge name="x" forwarding-address="z" routing-type="ANYCAST">{inner}<static-connectors>
@@ -215,7 +215,7 @@ def test_a_receiver_of_a_topic_is_left(tmp_path: Path) -> None:
     assert "it reads a topic there" in finding(found, "amqp-connection x: receiver news.all").why
 
 
-def test_what_the_file_does_not_say_of_a_queue_is_told(tmp_path: Path) -> None:
+def test_attributes_that_the_file_does_not_give_for_a_queue_are_reported(tmp_path: Path) -> None:
     link, found = connection('<receiver queue-name="far"/><sender address-match="none.#"/><sender/>', tmp_path)
     assert link["receive"]["far"] == {"queue": "far", "address": "far"}
     assert "the file has no such queue" in finding(found, "amqp-connection x: receiver far").why
@@ -223,7 +223,7 @@ def test_what_the_file_does_not_say_of_a_queue_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("child", ["mirror", "federation", "bridge", "peer", "gate"])
-def test_what_is_no_route_makes_no_link(child: str, tmp_path: Path) -> None:
+def test_a_bridge_that_is_no_route_makes_no_link(child: str, tmp_path: Path) -> None:
     link, found = connection(f'<{child}><p name="policy"><include/></p></{child}>', tmp_path, 'user="u"')
     assert link == {}
     assert finding(found, f"amqp-connection x: {child}").outcome is Outcome.LEFT

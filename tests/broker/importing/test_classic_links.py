@@ -130,7 +130,7 @@ def test_destinations_that_are_left(destination: str, why: str, tmp_path: Path) 
     assert finding(found, "networkConnector x: odd").outcome is Outcome.LEFT
 
 
-def test_what_is_excluded_elsewhere_is_no_matter(tmp_path: Path) -> None:
+def test_destinations_excluded_elsewhere_do_not_matter(tmp_path: Path) -> None:
     inner = """<staticallyIncludedDestinations><topic physicalName="news"/></staticallyIncludedDestinations>
       <excludedDestinations><topic physicalName="news.*"/><queue physicalName="news"/></excludedDestinations>"""
     links, _ = connector("static:(tcp://a)", tmp_path, inner)

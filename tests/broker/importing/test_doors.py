@@ -70,7 +70,7 @@ def test_without_tls_they_mean_nothing(tmp_path: Path) -> None:
         ("sniHost=a.example.org|b.example.org", "sni-hosts", ["a.example.org", "b.example.org"]),
     ],
 )
-def test_what_the_tls_section_has_too(tmp_path: Path, parameters: str, key: str, value: object) -> None:
+def test_settings_that_the_tls_section_has_too(tmp_path: Path, parameters: str, key: str, value: object) -> None:
     acceptor, found = artemis(f"sslEnabled=true;{parameters}", tmp_path)
     assert acceptor["tls"].get(key) == value
     assert not found.report.count()[Outcome.STRICTER]
@@ -98,7 +98,7 @@ def test_suites_are_openssls(exchange: str, cipher: str) -> None:
         "sniHost=.*\\.example\\.org",
     ],
 )
-def test_what_has_no_counterpart_shuts_the_door_and_comes_first(tmp_path: Path, parameter: str) -> None:
+def test_settings_without_a_counterpart_shut_the_door_and_come_first(tmp_path: Path, parameter: str) -> None:
     acceptor, found = artemis(("sslEnabled=true;" if "sni" in parameter else "") + parameter, tmp_path)
     assert acceptor["enabled"] is False
     what = f"acceptor a: {parameter.partition('=')[0]}"
@@ -115,7 +115,7 @@ def test_an_acceptor_that_is_not_started_is_not_started(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("parameter", ["saslMechanisms=PLAIN,SCRAM-SHA-512", "verifyHost=false", "trustAll=true"])
-def test_what_was_not_stricter_shuts_nothing(tmp_path: Path, parameter: str) -> None:
+def test_settings_that_were_not_stricter_shut_nothing(tmp_path: Path, parameter: str) -> None:
     acceptor, found = artemis(parameter, tmp_path)
     assert "enabled" not in acceptor
     assert not found.report.count()[Outcome.STRICTER]

@@ -42,7 +42,7 @@ def test_every_line_is_in_the_report(tmp_path: Path) -> None:
     "text",
     ["# all of it comments\n", "\ufeff\n  # so is this\n", "persistence true\n", "connection a\n", "wait 1\nuser me"],
 )
-def test_what_is_a_conf(text: str, tmp_path: Path) -> None:
+def test_a_conf_is_recognised(text: str, tmp_path: Path) -> None:
     if text.startswith("wait"):
         with pytest.raises(InvalidFile, match="WAIT needs a value in parentheses"):
             conf(text, tmp_path)
@@ -52,7 +52,7 @@ def test_what_is_a_conf(text: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["hello world", "[broker]\nname = 1", "{}", "\n\nfoo(bar)x", "server:\n  port: 1\n"])
-def test_what_is_nothing_at_all_is_told_with_its_line(text: str) -> None:
+def test_a_line_without_meaning_is_reported_with_its_number(text: str) -> None:
     with pytest.raises(InvalidFile, match=r"^line [13]: "):
         translate(text.encode())
 
@@ -77,7 +77,7 @@ def test_a_setting_is_of_one_kind() -> None:
     assert not LISTENER & GENERAL
 
 
-def test_what_is_unknown_is_told_without_its_value(tmp_path: Path) -> None:
+def test_unknown_settings_are_reported_without_their_values(tmp_path: Path) -> None:
     _, found = conf("remote_pasword hunter\nuser me", tmp_path)
     told = finding(found, "remote_pasword")
     assert (told.outcome, told.place.line, told.place.value) == (Outcome.LEFT, 1, "")
@@ -106,7 +106,7 @@ def test_what_is_unknown_is_told_without_its_value(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_of_the_whole_broker_goes_to_every_acceptor(
+def test_settings_of_the_whole_broker_go_to_every_acceptor(
     line: str, settings: dict[str, object], tmp_path: Path
 ) -> None:
     tables, found = conf(f"{line}\nlistener 1\nlistener 2\n", tmp_path)
@@ -137,7 +137,7 @@ def test_settings_of_the_broker(tmp_path: Path) -> None:
         ("per_listener_settings true", "the same users"),
     ],
 )
-def test_what_is_left(line: str, why: str, tmp_path: Path) -> None:
+def test_settings_left_out(line: str, why: str, tmp_path: Path) -> None:
     _, found = conf(f"{line}\n{LISTEN}", tmp_path)
     told = finding(found, line.partition(" ")[0])
     assert told.outcome is Outcome.LEFT
@@ -174,7 +174,7 @@ def test_anonymous_clients(text: str, anonymous: bool | None, outcome: Outcome, 
 @pytest.mark.parametrize(
     "name", ["acl_file", "plugin", "auth_plugin", "global_plugin", "plugin_load", "clientid_prefixes"]
 )
-def test_what_bound_clients_comes_first_in_the_report(name: str, tmp_path: Path) -> None:
+def test_limits_of_clients_come_first_in_the_report(name: str, tmp_path: Path) -> None:
     _, found = conf(f"{name} /x\n{LISTEN}", tmp_path)
     assert finding(found, name).outcome is Outcome.STRICTER
 
@@ -202,7 +202,7 @@ def test_a_door_that_would_be_wider_stays_shut(line: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["acl_file", "plugin", "auth_plugin"])
-def test_what_bound_the_clients_of_a_listener_shuts_its_door(name: str, tmp_path: Path) -> None:
+def test_limits_of_the_clients_of_a_listener_shut_its_door(name: str, tmp_path: Path) -> None:
     text = f"per_listener_settings true\nlistener 1\n{name} /x\nplugin_opt_key hunter\nauto_id_prefix a\nlistener 2\n"
     tables, _ = conf(text, tmp_path)
     assert tables["acceptors"]["mqtt"]["enabled"] is False

@@ -199,7 +199,7 @@ def test_a_bridge_whose_topics_are_all_refused_is_no_link(tmp_path: Path) -> Non
     assert "nothing in it translates to a route" in finding(found, "connection x: remote_password").why
 
 
-def test_what_is_of_a_bridge_needs_a_connection(tmp_path: Path) -> None:
+def test_settings_of_a_bridge_need_a_connection(tmp_path: Path) -> None:
     _, found = imported(b"topic # out\nremote_password hunter\nconnection x\naddress b\ntopic a in\n", tmp_path)
     assert "no connection precedes it" in finding(found, "topic").why
     assert finding(found, "remote_password").place.value == "(not shown)"

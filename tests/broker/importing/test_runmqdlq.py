@@ -233,7 +233,7 @@ def test_a_rule(text: str, rule: dict[str, Any], tmp_path: Path) -> None:
         ("PERSIST(7) ACTION(RETRY)", "PERSIST(7): a message is either persistent or not"),
     ],
 )
-def test_what_is_left_out_says_why(text: str, why: str, tmp_path: Path) -> None:
+def test_rules_left_out_say_why(text: str, why: str, tmp_path: Path) -> None:
     assert rules(text, tmp_path) == []
     ((outcome, reason),) = told(text, tmp_path, "rule")
     assert outcome is Outcome.LEFT
@@ -252,7 +252,7 @@ def test_nothing_is_discarded_that_a_rule_that_is_left_out_saved(tmp_path: Path)
     assert why.startswith("it might discard what the omitted rule of line 2 saved")
 
 
-def test_what_can_never_be_reached_is_left_out(tmp_path: Path) -> None:
+def test_rules_that_can_never_be_reached_are_left_out(tmp_path: Path) -> None:
     assert rules("ACTION(IGNORE)\nREASON(2051) ACTION(RETRY)\n", tmp_path) == [{"action": "leave"}]
     ((_, why),) = told("ACTION(IGNORE)\nACTION(RETRY)\n", tmp_path, "rule")
     assert "matches every dead letter" in why
@@ -376,7 +376,7 @@ def test_ibm_s_example() -> None:
         ("REPLYQM('?*')", "", False),
     ],
 )
-def test_what_a_condition_matches(condition: str, head: str, matches: bool) -> None:
+def test_messages_that_a_condition_matches(condition: str, head: str, matches: bool) -> None:
     (rule,) = tomllib.loads(translate(f"{condition} ACTION(IGNORE)\n".encode()).text)["dead-letter-rules"]
     format = StompFormat((("/queue/", RoutingType.ANYCAST),))
     selector = compile_filter(rule["selector"])

@@ -38,7 +38,7 @@ def test_lists_of_artemis(text: str, hosts: str) -> None:
         ("(tcp://a:1,tcp://b:2)?sslEnabled=true", ["true", "true"]),
     ],
 )
-def test_what_is_asked_of_the_first_is_asked_of_all(text: str, sslEnabled: list[str]) -> None:
+def test_options_of_the_first_host_are_those_of_all(text: str, sslEnabled: list[str]) -> None:
     assert [target.parameters["sslEnabled"] for target in one_of(text)] == sslEnabled
 
 
@@ -64,7 +64,7 @@ def test_lists_of_classic(text: str, connections: list[str], parameters: dict[st
     "text",
     ["", "()", "a:1", "tcp://", "tcp://a:0", "tcp://a:65536", "tcp://u:hunter@a:1", "tcp://a:1/path", "tcp://a:1#b:2"],
 )
-def test_what_is_no_list_of_hosts_is_none(text: str) -> None:
+def test_a_value_that_is_no_list_of_hosts_is_none(text: str) -> None:
     with pytest.raises(NoTarget, match="not a list of hosts"):
         one_of(text)
 

@@ -34,7 +34,7 @@ def test_xinclude_is_refused_with_what_to_do() -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"no xml", b"<core>", b"<core></other>", b"<core>\n<a b=1/></core>", b"\xff\xfe\x00"]
 )
-def test_what_is_no_xml_is_told_with_its_line(data: bytes) -> None:
+def test_a_file_that_is_no_xml_is_reported_with_its_line(data: bytes) -> None:
     with pytest.raises(InvalidFile, match=r"line [0-9]+: not XML"):
         read(data)
 

@@ -80,7 +80,7 @@ class World:
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
-async def test_what_the_system_lacks_is_told_once_an_episode(
+async def test_a_lack_of_the_system_is_logged_once_an_episode(
     faults: Faults, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     async with World().open() as world:

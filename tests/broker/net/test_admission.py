@@ -38,7 +38,7 @@ def test_a_flood_from_one_place_displaces_itself() -> None:
     assert sum(not slot.left for slot in flood) == 7
 
 
-def test_who_is_known_stays_and_a_full_house_of_them_takes_nobody() -> None:
+def test_logged_in_connections_stay_and_a_full_acceptor_takes_nobody() -> None:
     slots = ConnectionSlots(2)
     first, second = Visitor("a", known=True), Visitor("a")
     assert slots.acquire(first)

@@ -40,7 +40,7 @@ async def test_a_turn_has_a_budget_and_the_next_one_has_it_again() -> None:
     assert len(world.called) == 2 * FITTING
 
 
-async def test_what_waits_has_its_turn_in_order() -> None:
+async def test_waiting_logins_have_their_turn_in_order() -> None:
     world = World()
     world.exhaust()
     names = [f"{number}" for number in range(2 * FITTING + 1)]
@@ -171,7 +171,7 @@ async def test_a_client_that_has_logged_in_does_not_wait() -> None:
     assert client.told == [b"LOGIN", b"message"]
 
 
-async def test_what_comes_behind_a_login_stays_behind_it() -> None:
+async def test_bytes_behind_a_login_stay_behind_it() -> None:
     world = World()
     connection, client, _ = connected(world)
     world.exhaust()

@@ -32,7 +32,7 @@ async def ran(way: str) -> object:
 
 
 @pytest.mark.parametrize("way", ["run", "aside"])
-def test_what_work_raises_is_handed_over(way: str) -> None:
+def test_exceptions_of_work_are_handed_over(way: str) -> None:
     found = asyncio.run(ran(way))
     assert isinstance(found, MemoryError)
 

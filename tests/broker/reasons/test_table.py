@@ -178,7 +178,7 @@ def test_codes_of_ibm_mq() -> None:
     assert of(Kind.IBM_MQ)["MQRC_Q_FULL"].number_text == "2053 (0x00000805)"
 
 
-def test_what_is_said_is_sentences() -> None:
+def test_texts_are_sentences() -> None:
     for reason in reasons():
         for text in (reason.meaning, reason.action):
             assert re.match(r"[A-Z`0-9]", text), (reason.word, text)

@@ -206,7 +206,7 @@ def test_authorities_of_the_issuer_s_url(site: Site) -> None:
 
 
 @pytest.mark.parametrize(("days", "text"), [(-5, "not valid before"), (0, "expires on"), (2, "expired on")])
-def test_what_ends_soon_or_has_is_a_warning(site: Site, days: int, text: str) -> None:
+def test_a_certificate_that_ends_soon_or_has_ended_is_a_warning(site: Site, days: int, text: str) -> None:
     """Those of the tests last from yesterday until tomorrow."""
     found = [str(each) for each in checks.warnings(load(site.file), "x", datetime.now(UTC) + timedelta(days=days))]
     assert len(found) == 3
@@ -253,7 +253,7 @@ def test_an_acceptor_that_is_switched_off_is_not_looked_at(site: Site) -> None:
     assert checks.warnings(load(site.file), "x", datetime.now(UTC)) == []
 
 
-def test_what_the_operator_may_not_read(site: Site) -> None:
+def test_files_that_the_operator_may_not_read(site: Site) -> None:
     if os.geteuid() == 0:
         pytest.skip("root may read everything")
     site.path("server.key").chmod(0o000)

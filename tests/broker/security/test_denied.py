@@ -53,7 +53,7 @@ def test_a_verb_without_one_of_its_permissions(name: str, missing: Permission) -
 
 
 @pytest.mark.parametrize("name", [name for name, verb in VERBS.items() if not verb.silent])
-def test_who_may_do_nothing_does_not_learn_what_there_is(name: str) -> None:
+def test_a_user_without_rights_does_not_learn_which_names_exist(name: str) -> None:
     """The same words whether what is named exists or not."""
     told = []
     for broker in (prepared(), SimBroker(permissions(), users={NAME: PASSWORD})):

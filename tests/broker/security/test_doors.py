@@ -44,7 +44,7 @@ def came(
         (LoginRestriction(users=frozenset({"clerks"})), False),
     ],
 )
-def test_who_may_come_in(door: LoginRestriction, admitted: bool) -> None:
+def test_users_that_may_come_in(door: LoginRestriction, admitted: bool) -> None:
     bench = Bench(per_user=1)
     peer, told = came(bench, door)
     assert told == (Identity("bob", CLERK) if admitted else None)
@@ -63,7 +63,7 @@ def test_a_refusal_is_slowed_as_a_wrong_password_is() -> None:
     assert (bench.told, len(bench.waiting)) == ([], 1)
 
 
-def test_who_loses_the_role_of_its_door_is_gone(bench: Bench) -> None:
+def test_a_user_that_loses_the_role_of_its_door_is_gone(bench: Bench) -> None:
     peer, _ = came(bench, LoginRestriction(roles=CLERK))
     assert not bench.gate.peers.gone(peer)
     bench.gate.change(Policy({"bob": cheap_user("secret", "others")}))

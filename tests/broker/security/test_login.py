@@ -378,7 +378,7 @@ def test_a_user_with_another_number_of_connections() -> None:
     assert [identity is not None for identity in bench.told] == [True, False, False]
 
 
-def test_who_is_gone(bench: Bench) -> None:
+def test_a_client_that_is_gone(bench: Bench) -> None:
     peer = bench.enter()
     assert not bench.gate.peers.gone(peer)
     bench.gate.change(Policy({"bob": StoredUser()}))
@@ -462,7 +462,7 @@ def test_a_users_file_that_cannot_be_used(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("mode", "usable"), [(0o600, True), (0o640, True), (0o644, False), (0o620, False), (0o601, False)]
 )
-def test_who_may_see_the_users_file(tmp_path: Path, mode: int, usable: bool) -> None:
+def test_readers_of_the_users_file(tmp_path: Path, mode: int, usable: bool) -> None:
     path = tmp_path / "users.toml"
     write_users(path, {"bob": BOB})
     path.chmod(mode)

@@ -118,7 +118,7 @@ def test_a_reload_changes_how_long_a_failed_login_waits(world: World) -> None:
     assert world.security._throttle.failed("1.1.1.1", "bob") == 1_234
 
 
-def test_what_cannot_be_used_is_told_once_and_tried_again(world: World) -> None:
+def test_an_unusable_file_is_reported_once_and_tried_again(world: World) -> None:
     world.path.write_text("[alice")
     for _ in range(2):
         world.look()
@@ -133,7 +133,7 @@ def test_what_cannot_be_used_is_told_once_and_tried_again(world: World) -> None:
     assert (world.known, world.changes) == ({"bob"}, 1)
 
 
-def test_what_was_read_before_a_reload_does_not_undo_it(world: World) -> None:
+def test_files_read_before_a_reload_do_not_undo_it(world: World) -> None:
     world.users("alice", "old")
     world.look()
     work, then = world.runner.work.pop()

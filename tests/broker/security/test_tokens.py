@@ -88,7 +88,7 @@ def test_every_algorithm(algorithm: str) -> None:
         ({"sub": ["alice"]}, "not a user name"),
     ],
 )
-def test_what_the_claims_must_be(claims: dict[str, Any], reason: str) -> None:
+def test_required_claims(claims: dict[str, Any], reason: str) -> None:
     key = private_key("ES256")
     # the library would not write some of these
     every = {"iss": ISSUER, "aud": AUDIENCE, "sub": "alice", "exp": NOW // 1000 + 60, **claims}
@@ -206,7 +206,7 @@ def test_tokens_without_a_key_id() -> None:
     ],
     ids=["", "{", "[]", "bytes", "number", "none", "strange", "deep", "many", "enc", "private"],
 )
-def test_what_is_no_key_set(content: bytes) -> None:
+def test_no_key_set(content: bytes) -> None:
     with pytest.raises(ValueError, match=r"key"):
         KeySet(content)
 
@@ -260,7 +260,7 @@ CHANGES: list[tuple[Tokens | None, bool]] = [
 
 
 @pytest.mark.parametrize(("checks", "stays"), CHANGES)
-def test_who_came_by_a_token_goes_with_its_key_and_its_rules(checks: Tokens | None, stays: bool) -> None:
+def test_a_user_of_a_token_goes_with_its_key_and_its_rules(checks: Tokens | None, stays: bool) -> None:
     bench = gate()
     peer = bench.enter("", token())
     bench.gate.change(Policy({}, tokens=checks))
@@ -361,7 +361,7 @@ def test_they_are_offered_where_tokens_are_taken() -> None:
     assert not {OAUTHBEARER, XOAUTH2} & set(Bench().gate.mechanisms(peer))
 
 
-def test_what_looks_like_a_token() -> None:
+def test_texts_that_look_like_a_token() -> None:
     assert looks_like_token(token())
     assert not any(map(looks_like_token, (b"", b"secret", b"eyJhbGciOi", b"eyJ.a", b"a.b.c", token() + b".d.e")))
 

@@ -91,7 +91,7 @@ def test_they_do_not_pass(sim: SimWorld, send: Callable[[SimWorld], None], names
     assert (send is send_amqp and names is amqp_names) == ("x-opt-mine" in came)
 
 
-def test_what_the_broker_says_itself_does() -> None:
+def test_the_names_of_the_broker_itself_work() -> None:
     """The true time of arrival, and not the one that the sender made up."""
     sim = SimWorld(with_ingress())
     found = [names(sim) for names in (stomp_names, amqp_names, mqtt_names)]
@@ -170,7 +170,7 @@ def head_of(payload: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("name", RESERVED_PREFIXES)
-def test_what_is_left_keeps_its_order_and_types(name: str) -> None:
+def test_the_remaining_properties_keep_their_order_and_types(name: str) -> None:
     properties = Properties(message_id="m", correlation_id=b"\0")
     kept: dict[str, object] = {"n": UInt(7), "flag": True, "none": None, "text": "_AMQ_ORIG_"}
     clean = message("x", properties=properties, application=kept)

@@ -40,7 +40,7 @@ def by_operator(broker: SimBroker) -> list[bytes]:
 
 @pytest.mark.parametrize("look", [by_stomp, by_amqp, by_operator])
 @pytest.mark.parametrize("paged", [False, True])
-def test_what_consumers_have_stands_in_its_place(look: object, paged: bool) -> None:
+def test_messages_of_consumers_stand_in_their_place(look: object, paged: bool) -> None:
     assert callable(look)
     broker = SimBroker(small(PAGED) if paged else small())
     sender = broker.connect()

@@ -225,7 +225,7 @@ def test_from_amqp_to_stomp() -> None:
     assert "_AMQ_ORIG_ADDRESS" not in frame.headers
 
 
-def test_what_an_amqp_sender_says_of_itself_is_told_over_stomp() -> None:
+def test_fields_of_an_amqp_sender_are_headers_over_stomp() -> None:
     """As ActiveMQ Artemis has it: NATIVE_MESSAGE_ID, JMSXUserID and the time of creation."""
     broker, amqp = both()
     stomp = broker.subscriber("/queue/a", ack="auto")
@@ -290,7 +290,7 @@ def test_bodies_of_every_kind(sections: bytes, body: bytes, kind: str | None) ->
         json.loads(frame.body)
 
 
-def test_what_has_no_words_in_stomp_is_a_dead_letter() -> None:
+def test_a_message_that_stomp_cannot_express_is_a_dead_letter() -> None:
     broker, amqp = both()
     stomp = broker.subscriber("/queue/a")
     bad = encode(Properties("id")) + b"\x00\x53\x74\xc1\x04\x02\xa1\x05a" + encode_section(AMQP_VALUE, "bad")

@@ -50,7 +50,7 @@ def test_a_content_type_that_is_not_ascii_reaches_amqp_as_a_property() -> None:
     assert third.message.body() == (DATA, [b"3"])
 
 
-def test_what_an_amqp_consumer_notes_reaches_mqtt_as_far_as_it_has_room() -> None:
+def test_annotations_of_an_amqp_consumer_reach_mqtt_as_far_as_they_have_room() -> None:
     world = SimWorld()
     amqp = AmqpSim(world.broker)
     reader = world.subscriber("reader", "DLQ", qos=1, clean=False, expiry=FOR_EVER)
@@ -110,7 +110,7 @@ def test_numbers_that_are_no_longs_are_sent_from_journals_that_have_no_types() -
     assert amqp_message._typed(2**64) == str(2**64)
 
 
-def test_what_a_consumer_may_note_is_bounded(broker: SimBroker) -> None:
+def test_annotations_of_a_consumer_are_bounded(broker: SimBroker) -> None:
     amqp = AmqpSim(broker)
     amqp.send(amqp.sender("queue://a"), message("body"))
     for number in range(30):

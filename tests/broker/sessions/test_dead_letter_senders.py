@@ -29,7 +29,7 @@ def from_mqtt(sim: SimWorld) -> None:
 
 
 @pytest.mark.parametrize("send", [from_stomp, from_amqp, from_mqtt])
-def test_who_sent_it_and_when(send: Callable[[SimWorld], None]) -> None:
+def test_a_dead_letter_names_its_sender_and_time(send: Callable[[SimWorld], None]) -> None:
     sim = SimWorld(users=USERS)
     send(sim)
     sent = sim.broker.now

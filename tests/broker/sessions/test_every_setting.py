@@ -53,7 +53,7 @@ def test_a_queue_is_like_its_address_asks_whoever_makes_it(setting: str) -> None
     assert attribute(world.broker.engine.queue("made.stomp"), setting) == expected
 
 
-def test_what_an_address_is_that_nobody_says_more_of() -> None:
+def test_an_address_without_a_given_type() -> None:
     settings = {"default-address-routing-type": "ANYCAST", "default-queue-routing-type": "ANYCAST"}
     broker = SimBroker(small({"match": "any.#", **settings}))
     client = broker.connect()
@@ -67,7 +67,7 @@ def test_what_an_address_is_that_nobody_says_more_of() -> None:
 
 
 @pytest.mark.parametrize("protocol", ["stomp", "amqp", "mqtt"])
-def test_what_may_not_be_made_is_not_and_the_client_is_told(protocol: str) -> None:
+def test_a_forbidden_creation_is_refused_and_the_client_is_told(protocol: str) -> None:
     settings = {"auto-create-addresses": False, "auto-create-queues": False}
     world = SimWorld(small({"match": "shut.#", **settings}))
     broker = world.broker

@@ -62,7 +62,7 @@ _written = texts.filter(lambda text: "\0" not in text and "\r" not in text and "
 @example("ID:AMQP_ULONG:-1", b"ID:AMQP_ULONG:-1", "ID:AMQP_ULONG:-1")
 @example("ID:AMQP_ULONG:18446744073709551616", b"\xff", ULong(2**64 - 1))
 @example("x", b"ID:AMQP_UUID:1", "x" * 70_000)
-def test_what_one_protocol_accepts_every_other_renders(text: str, data: bytes, id: MessageId) -> None:
+def test_an_id_that_one_protocol_accepts_every_other_renders(text: str, data: bytes, id: MessageId) -> None:
     """Each message reaches a consumer of each protocol, and as a dead letter too."""
     world = SimWorld()
     amqp = AmqpSim(world.broker)

@@ -97,7 +97,7 @@ def test_logins_that_are_refused(listening: tuple[SimBroker, Told]) -> None:
     assert note["_AMQ_RemoteAddress"]
 
 
-def test_what_dies_and_what_expires(listening: tuple[SimBroker, Told]) -> None:
+def test_deaths_and_expiries(listening: tuple[SimBroker, Told]) -> None:
     broker, told = listening
     client = broker.connect(login="slot", passcode="seen")
     client.subscribe("/queue/a")

@@ -214,7 +214,7 @@ def test_messages_that_need_no_disk_do_not_wait_for_that_of_other_queues() -> No
     assert (durable(), volatile(), other.bodies()) == ([1, 2], [], [])
 
 
-def test_what_waits_behind_a_durable_message_goes_with_its_queue() -> None:
+def test_messages_behind_a_durable_one_go_with_its_queue() -> None:
     """Deleted, it is counted once."""
     world = world_of(SETTINGS["in memory"])
     world.hold_disk()

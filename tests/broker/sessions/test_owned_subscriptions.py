@@ -130,7 +130,7 @@ def test_manage_sessions_on_its_address_permits_all_that(broker: SimBroker) -> N
     stomp(broker, "bob").do("UNSUBSCRIBE", ENDING)
 
 
-def test_what_nobody_has_made_is_for_all_who_may_consume() -> None:
+def test_a_subscription_without_an_owner_is_for_all_who_may_consume() -> None:
     """Subscriptions of a time without users, and queues of operators."""
     broker = SimBroker(permissions(Permission.MANAGE_SESSIONS))
     client = broker.connect(**{"client-id": "c"})

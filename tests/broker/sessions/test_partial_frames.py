@@ -42,7 +42,7 @@ def test_a_whole_frame_is_charged_no_longer() -> None:
     assert broker.engine.usage.bytes == broker.engine.addresses["a"].size_bytes
 
 
-def test_who_holds_more_than_its_share_must_end() -> None:
+def test_a_connection_that_holds_more_than_its_share_must_end() -> None:
     """Limit: a quarter of the memory, and beyond it the same for each that holds something."""
     broker = SimBroker(engine_limits={"global_size_max": MEMORY})
     greedy, modest, late = broker.connect(), broker.connect(), broker.connect()

@@ -145,7 +145,7 @@ def test_nothing_is_read_before_the_answer_to_the_proof_of_scram() -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["EXTERNAL", "ANONYMOUS"])
-def test_what_is_answered_at_once_is_read_on(mechanism: str) -> None:
+def test_bytes_behind_a_login_answered_at_once_are_read(mechanism: str) -> None:
     wire = Wire(mechanism)
     wire.client.send_sasl(SaslInit(mechanism, b""))
     assert wire.exchange()
@@ -166,7 +166,7 @@ def test_an_answer_does_not_undo_another_reason() -> None:
 
 
 @pytest.mark.parametrize("pieces", [1, 7, 4096])
-def test_what_follows_a_login_that_is_not_answered_counts(pieces: int) -> None:
+def test_bytes_behind_an_unanswered_login_count(pieces: int) -> None:
     most = Limits().handshake_bytes_max
     wire = Wire("PLAIN")
     wire.client.send_sasl(SaslInit("PLAIN", b"\0bob\0secret"))
@@ -179,7 +179,7 @@ def test_what_follows_a_login_that_is_not_answered_counts(pieces: int) -> None:
     assert isinstance(wire.codec.error, FrameTooLarge)
 
 
-def test_what_comes_in_one_read_with_a_login_counts() -> None:
+def test_bytes_in_one_read_with_a_login_count() -> None:
     most = Limits().handshake_bytes_max
     for extra in (0, 1):
         wire = Wire("PLAIN")

@@ -32,7 +32,7 @@ def test_the_first_bytes_tell(first: bytes, protocol: str) -> None:
 
 
 @pytest.mark.parametrize("first", [b"", b"\x16", b"\xff" * 16, b"AMQ", b"\n\n\n", b"CONNECTION"])
-def test_what_cannot_be_told_is_not_guessed(first: bytes) -> None:
+def test_an_unclear_protocol_is_not_guessed(first: bytes) -> None:
     assert spoken(first) == ""
     assert advice("", ["stomp"]) == ""
 

@@ -107,7 +107,7 @@ def test_settings_make_last_value_queues() -> None:
     assert held(broker, "lastValueQueue.a") == [b"2"]
 
 
-def test_what_stomp_is_told(broker: SimBroker) -> None:
+def test_headers_over_stomp(broker: SimBroker) -> None:
     broker.connect().subscribe("/queue/a?max-consumers=1&exclusive=true")
     for destination, wanted in (
         ("/queue/a", "max-consumers (1)"),
@@ -124,7 +124,7 @@ def test_what_stomp_is_told(broker: SimBroker) -> None:
     assert "b" not in broker.engine.queues
 
 
-def test_what_amqp_is_told(broker: SimBroker) -> None:
+def test_annotations_over_amqp(broker: SimBroker) -> None:
     client = AmqpSim(broker)
     client.receiver("queue://a?max-consumers=1")
     error = client.refused(client.receiver("queue://a", name="second"))

@@ -50,7 +50,7 @@ def scram(exchange: Exchange, mechanism: str, name: str, password: str) -> Answe
     return final
 
 
-def test_what_is_offered() -> None:
+def test_offered_mechanisms() -> None:
     assert gate(users=False, anonymous=frozenset()).mechanisms(PEER) == ("ANONYMOUS", "PLAIN")
     assert gate().mechanisms(PEER) == ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
     assert gate().mechanisms(CERTIFIED) == ("EXTERNAL", "SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")

@@ -126,7 +126,7 @@ def test_a_session_takes_over_one_that_is_not_consumed(sim: SimWorld) -> None:
     assert b"the session of client c" in refused(stomp(sim))
 
 
-def test_what_a_session_takes_over_has_the_limit_of_sessions() -> None:
+def test_queues_that_a_session_takes_over_have_the_limit_of_sessions() -> None:
     sim = SimWorld(with_mqtt(queued_messages_max=2))
     stomp(sim).drop()
     send(sim, b"1", b"2", b"3")

@@ -255,7 +255,7 @@ def test_a_fault_in_all_other_code_of_the_engine_ends_the_process(module: Module
 
 
 @interpreted
-def test_what_is_no_exception_of_a_program_ends_the_process() -> None:
+def test_an_exception_that_is_no_error_ends_the_process() -> None:
     broker, _ = loaded()
     victim = broker.connect()
 

@@ -124,7 +124,7 @@ def test_mqtt_before_5_has_no_room_for_it() -> None:
 
 
 @pytest.mark.parametrize("reader", ["stomp", "mqtt"])
-def test_what_was_noted_on_the_way_counts_before_what_an_amqp_sender_said(reader: str) -> None:
+def test_a_context_noted_on_the_way_counts_before_that_of_an_amqp_sender(reader: str) -> None:
     """W3C, Trace Context for AMQP: those between sender and broker must not change the application properties."""
     world = prepared(reader)
     noted = TRACE["traceparent"].replace("b7ad", "ffff")

@@ -78,7 +78,7 @@ def test_a_slow_disk_stops_reading_at_the_limit() -> None:
 
 
 @pytest.mark.parametrize("last", [False, True])
-def test_what_the_disk_refuses_is_told_once(last: bool) -> None:
+def test_a_refusal_of_the_disk_is_reported_once(last: bool) -> None:
     files = SimFiles()
     source = Source(SimBroker(files=files))
     source.begin(source.upload)
@@ -89,7 +89,7 @@ def test_what_the_disk_refuses_is_told_once(last: bool) -> None:
     assert (source.read, source.proceeded, source.upload.coming) == (True, int(last), False)
 
 
-def test_what_is_abandoned_is_never_done() -> None:
+def test_an_abandoned_upload_is_never_done() -> None:
     source = Source(SimBroker())
     source.begin(source.upload)
     source.upload.write(b"a", last=True)
@@ -120,7 +120,7 @@ def test_the_end_of_one_upload_does_not_resume_reading_for_another(last: bool) -
 
 
 @pytest.mark.parametrize("ending", ["durable", "aborted", "refused"])
-def test_what_waits_for_the_disk_is_charged_until_it_is_written(ending: str) -> None:
+def test_bytes_that_wait_for_the_disk_are_charged_until_they_are_written(ending: str) -> None:
     files = SimFiles()
     source = Source(SimBroker(files=files))
     source.begin(source.upload)

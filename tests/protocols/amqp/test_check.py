@@ -49,7 +49,7 @@ def test_every_encoding_passes_and_no_beginning_of_one_does(encoding: str) -> No
 
 
 @given(values, st.data())
-def test_what_is_damaged_passes_only_if_it_can_be_decoded(value: object, data: st.DataObject) -> None:
+def test_a_damaged_message_passes_only_if_it_can_be_decoded(value: object, data: st.DataObject) -> None:
     raw = bytearray(encode(value))
     for _ in range(data.draw(st.integers(1, 3))):
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))

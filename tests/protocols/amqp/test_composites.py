@@ -90,7 +90,7 @@ def test_other_encodings_of_the_same(cls: type[Composite]) -> None:
 
 
 @pytest.mark.parametrize("cls", CLASSES)
-def test_what_is_mandatory(cls: type[Composite]) -> None:
+def test_mandatory_fields(cls: type[Composite]) -> None:
     described = decode(sample(cls).encode())
     assert isinstance(described, Described)
     fields = described.value
@@ -180,13 +180,13 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("cls", "fields", "reason"), WRONG)
-def test_what_is_said_of_wrong_fields(cls: type[Composite], fields: list[object], reason: str) -> None:
+def test_messages_about_wrong_fields(cls: type[Composite], fields: list[object], reason: str) -> None:
     with pytest.raises(DecodeError) as caught:
         decode_composite(encode(Described(ULong(cls.CODE), fields)))
     assert caught.value.reason == reason
 
 
-def test_what_nobody_knows() -> None:
+def test_unknown_composites() -> None:
     known = Described(ULong(0x10), [])
     value: object
     for value in (1, [], Described(ULong(0x99), []), Described(0x24, []), Described("amqp:accepted:list", [])):

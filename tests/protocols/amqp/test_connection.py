@@ -199,7 +199,7 @@ def test_malformed(raw: bytes, condition: str, text: str) -> None:
     check_malformed(open_server, raw, AmqpError)
 
 
-def test_what_came_before_an_error_is_told() -> None:
+def test_frames_before_an_error_are_returned() -> None:
     check_malformed(open_server, frames(BEGIN, ATTACH) + frames(Accepted()), AmqpError, before=2)
 
 
@@ -368,7 +368,7 @@ def test_simultaneous_close() -> None:
     assert pair.server.state is ConnectionState.DISCARDING
 
 
-def test_what_comes_after_our_close_is_discarded() -> None:
+def test_frames_after_our_close_are_discarded() -> None:
     pair = opened()
     session, _ = begun(pair)
     session.new_sender("l").send_attach()
@@ -477,7 +477,7 @@ def test_errors_know_what_they_end() -> None:
     assert str(link_error("amqp:not-found", "There is none.")) == "amqp:not-found: There is none."
 
 
-def test_what_is_shown_of_the_peers() -> None:
+def test_texts_of_the_peer_are_shown_shortened() -> None:
     assert format_value("a\nb\x00") == "'a\\nb\\x00'"
     assert format_value(b"a\xff") == "'a\\xff'"
     assert format_value("x" * 81) == f"'{'x' * 80}...'"

@@ -190,7 +190,7 @@ def test_nothing_is_read_before_the_answer() -> None:
     assert drain(codec) == [Connected(), Open("c")]
 
 
-def test_what_comes_while_we_think_is_kept() -> None:
+def test_bytes_that_come_during_a_login_are_held() -> None:
     codec = asked()
     raw = AMQP_HEADER + frames(Open("c"))
     receive(codec, sasl(SaslInit("PLAIN")))

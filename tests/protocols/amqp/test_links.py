@@ -395,7 +395,7 @@ def test_drained_without_credit_is_told_all_the_same() -> None:
     assert pair.to_client() == [Available(receiver)]
 
 
-def test_what_waits_for_credit() -> None:
+def test_transfers_that_wait_for_credit() -> None:
     pair, receiver, sender = consuming()
     sender.available = 40
     sender.session.send_flow(sender)
@@ -460,7 +460,7 @@ def test_detach_and_close_are_told_apart() -> None:
         assert session_of(sender).links == session_of(receiver).links == []
 
 
-def test_what_is_sent_on_a_detached_link_goes_nowhere() -> None:
+def test_transfers_on_a_detached_link_go_nowhere() -> None:
     pair, receiver, sender = consuming()
     receiver.send_credit(5)
     pair.to_server()
@@ -478,7 +478,7 @@ def test_what_is_sent_on_a_detached_link_goes_nowhere() -> None:
     assert pair.client.data_to_send() == b""
 
 
-def test_what_comes_after_our_detach_is_discarded_but_counted() -> None:
+def test_frames_after_our_detach_are_discarded_but_counted() -> None:
     codec, link = receiving_server()
     session = link.session
     link.send_detach(error=link_error("amqp:link:stolen", "Somebody else has it."))

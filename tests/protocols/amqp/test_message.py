@@ -99,7 +99,7 @@ PROPERTIES_BY_HAND = Properties(
 )
 
 
-def test_what_proton_writes() -> None:
+def test_messages_that_proton_writes() -> None:
     message = Message(bytes(by_proton().encode()))
     assert message.header == Header(True, 7, 5000, False, 3)
     assert message.properties == PROPERTIES_BY_HAND
@@ -108,7 +108,7 @@ def test_what_proton_writes() -> None:
     assert message.body() == (AMQP_VALUE, [{"a": [1, "b"]}])
 
 
-def test_what_proton_reads() -> None:
+def test_messages_that_proton_reads() -> None:
     message = proton.Message()
     message.decode(
         Header(True, 7, 5000, False, 3).encode()
@@ -236,7 +236,7 @@ def test_sections_of_the_wrong_type(code: int, reason: str) -> None:
     assert (caught.value.offset, caught.value.reason) == (len(prefix), reason)
 
 
-def test_what_is_not_asked_for_is_not_looked_at() -> None:
+def test_sections_that_nobody_asks_for_are_not_parsed() -> None:
     raw = Header(True).encode() + b"\x00\x53\x74\xc1\x03\xff\xff\xff" + BODY
     message = Message(raw)
     assert message.header == Header(True)

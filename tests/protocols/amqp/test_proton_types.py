@@ -149,12 +149,12 @@ def several_descriptors(value: object) -> bool:
 
 
 @given(known)
-def test_what_proton_writes(value: object) -> None:
+def test_values_that_proton_writes(value: object) -> None:
     assert typed(decode(by_proton(value))) == typed(value)
 
 
 @given(known)
-def test_what_proton_reads(value: object) -> None:
+def test_values_that_proton_reads(value: object) -> None:
     data = proton.Data()
     raw = encode(value)
     assert data.decode(raw) == len(raw)

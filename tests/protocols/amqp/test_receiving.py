@@ -124,7 +124,7 @@ def test_the_last_state_counts() -> None:
 
 
 @pytest.mark.parametrize("more", [0, 1])
-def test_what_comes_before_a_payload_has_a_limit(more: int) -> None:
+def test_sections_before_a_payload_have_a_limit(more: int) -> None:
     """Limit: transfer_head_bytes_max, with the frame's header."""
     raw = transfer(0, more=True, state=Rejected(Error("a", "x" * 1000)))
     _, stop = decode_body(raw, 0, 8, len(raw), Limits())
@@ -283,7 +283,7 @@ def test_no_credit_at_all() -> None:
     assert not session.failed
 
 
-def test_what_was_on_its_way_when_credit_was_taken_back_still_comes() -> None:
+def test_transfers_on_their_way_when_credit_was_taken_back_still_come() -> None:
     """The sender had used it before it heard (2.6.7)."""
     codec, link = receiving_server()
     granted = link.credit

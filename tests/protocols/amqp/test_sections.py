@@ -78,7 +78,7 @@ def test_plain_messages_at_every_prefix_and_with_every_byte_changed(header: byte
 
 
 @given(messages())
-def test_what_is_plain_needs_no_closer_look(made: tuple[dict[int, Any], int, list[object]]) -> None:
+def test_plain_sections_need_no_closer_look(made: tuple[dict[int, Any], int, list[object]]) -> None:
     payload = b"".join(encoded(*made).values())
     plainly(payload, len(Message(payload).section(HEADER)))
 
@@ -102,7 +102,7 @@ def test_the_usual_messages_at_every_prefix_and_with_every_byte_changed(header: 
 
 
 @given(instances(Properties), st.integers(0, 12))
-def test_what_has_a_property(properties: Composite, number: int) -> None:
+def test_sections_with_a_property(properties: Composite, number: int) -> None:
     payload = properties.encode() + b"\x00\x53\x77\x40"
     at = split(payload)[3]
     held = getattr(properties, Properties.FIELDS[number].attribute)

@@ -246,7 +246,7 @@ def test_our_state_is_what_is_out() -> None:
     assert sent.index(b"\x00\x53\x13") > sent.index(b"small")
 
 
-def test_what_waits_is_forgotten_with_its_link() -> None:
+def test_waiting_transfers_are_forgotten_with_their_link() -> None:
     codec, link = windowed(1)
     link.send([b"x" * 2000], ["large"])
     link.send_detach()
@@ -485,7 +485,7 @@ def test_a_session_that_ends_has_no_more_portions() -> None:
     assert not of(drain(codec), Dispositions)
 
 
-def test_what_is_settled_is_skipped() -> None:
+def test_settled_deliveries_are_skipped() -> None:
     codec, link = server_that_sent(10)
     assert receive(codec, frames(Disposition(RECEIVER, MASK - 50, MASK, True, Accepted()))) == []
     events = receive(codec, frames(Disposition(RECEIVER, MASK, 0, True, Accepted())))

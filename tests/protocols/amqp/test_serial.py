@@ -39,7 +39,7 @@ def test_wrapping_around() -> None:
 
 
 @given(numbers)
-def test_what_is_half_the_circle_apart_has_no_order(number: int) -> None:
+def test_numbers_half_the_circle_apart_have_no_order(number: int) -> None:
     assert difference(add(number, HALF), number) == difference(number, add(number, HALF)) == -HALF
 
 

@@ -109,7 +109,7 @@ SILENT = {C.OPEN_RCVD, C.CLOSE_RCVD, C.DISCARDING, C.END}
 
 
 @pytest.mark.parametrize(("state", "trigger"), list(product(WAYS, RAW)))
-def test_what_a_connection_receives(state: ConnectionState, trigger: str) -> None:
+def test_frames_that_a_connection_receives(state: ConnectionState, trigger: str) -> None:
     codec = in_state(state)
     expected = CONNECTION[state].get(trigger)
     events = receive(codec, RAW[trigger])
@@ -127,7 +127,7 @@ def test_what_a_connection_receives(state: ConnectionState, trigger: str) -> Non
 
 
 @pytest.mark.parametrize(("state", "trigger"), list(product(WAYS, SENT)))
-def test_what_a_connection_sends(state: ConnectionState, trigger: str) -> None:
+def test_frames_that_a_connection_sends(state: ConnectionState, trigger: str) -> None:
     codec = in_state(state)
     expected = CONNECTION[state].get(trigger)
     if trigger == "S:OPEN" and expected is None:

@@ -280,12 +280,12 @@ def test_skipping_does_not_look_inside() -> None:
 
 
 @pytest.mark.parametrize("value", [set(), object(), 1j, bytearray(b"x"), (1,), [set()], {"a": set()}])
-def test_what_is_no_value(value: object) -> None:
+def test_no_value(value: object) -> None:
     with pytest.raises(TypeError, match="is no type of AMQP"):
         encode(value)
 
 
-def test_what_cannot_be_written() -> None:
+def test_values_that_cannot_be_encoded() -> None:
     with pytest.raises(ValueError, match="'word' is no type of AMQP"):
         encode(Array("word", [1]))
     with pytest.raises(ValueError, match="Array"):

@@ -137,7 +137,7 @@ def test_a_range_with_holes_is_divided_into_portions(settled: str) -> None:
     assert len(sizes) <= 1000 // PORTION_MAX + 2
 
 
-def test_what_is_blank_is_not_looked_at() -> None:
+def test_blank_entries_are_not_looked_at() -> None:
     unsettled: Unsettled[str] = Unsettled()
     unsettled.add("a", 0, list(range(10)))
     unsettled.blank(2, 3)

@@ -73,7 +73,7 @@ PROVED: Final[dict[str, dict[str, str]]] = {
         "MQTT-3.1.0-1": "A client's first packet is CONNECT.",
         "MQTT-3.1.2-1": "The protocol name is MQTT; others may get CONNACK 0x84, and are closed.",
     },
-    "test_sending::test_what_is_wrong_with_a_connect": {
+    "test_sending::test_mistakes_in_a_connect": {
         "MQTT-3.1.2-2": "Other versions may get CONNACK 0x84, and are closed.",
     },
     "test_rules::test_refused_as_first_packet": {
@@ -134,7 +134,7 @@ PROVED: Final[dict[str, dict[str, str]]] = {
         "MQTT-4.12.0-2": "The server's AUTH has 0x18.",
         "MQTT-4.12.0-4": "A server may refuse at any time, and closes.",
     },
-    "test_rules::test_what_a_server_must_not_answer": {
+    "test_rules::test_packets_that_a_server_must_not_answer": {
         "MQTT-3.2.2-1": "The reserved acknowledge flags are 0.",
         "MQTT-3.2.2-6": "A refusal has Session Present 0.",
         "MQTT-4.12.0-6": "Without a method in CONNECT the server sends none and no AUTH.",
@@ -217,7 +217,7 @@ PROVED: Final[dict[str, dict[str, str]]] = {
     "test_rules::test_the_reason_codes_of_auth": {
         "MQTT-3.15.2-1": "AUTH has one of its reason codes.",
     },
-    "test_packets::test_what_cannot_be_encoded": {
+    "test_packets::test_packets_that_cannot_be_encoded": {
         "MQTT-4.3.1-1": "QoS 0 is sent without DUP.",
     },
     "test_inflight::test_packet_ids_are_never_used_twice": {
@@ -246,7 +246,7 @@ PROVED: Final[dict[str, dict[str, str]]] = {
         "MQTT-4.7.1-1": "# stands alone, last.",
         "MQTT-4.7.1-2": "+ stands alone in its level.",
     },
-    "test_properties::test_what_cannot_be_said": {
+    "test_properties::test_properties_that_cannot_be_encoded": {
         "MQTT-4.7.3-3": "They have at most 65,535 bytes.",
     },
     "test_topics::test_different_topics_have_different_addresses": {

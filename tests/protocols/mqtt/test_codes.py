@@ -94,7 +94,7 @@ def test_no_codes_at_all() -> None:
 
 
 @pytest.mark.parametrize("reason", [reason for reason in ReasonCode if reason >= FAILURE])
-def test_what_an_error_sends(reason: ReasonCode) -> None:
+def test_the_answer_to_an_error(reason: ReasonCode) -> None:
     """MQTT-3.2.2-6 of 3.1.1: a refusal that has no return code is silence; 5.0 has a code for each."""
     error = MqttError(reason, "so it is")
     assert error.connack == (reason in codes(P.CONNACK, S))

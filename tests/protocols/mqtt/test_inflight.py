@@ -140,7 +140,7 @@ def test_sending_again() -> None:
     assert outgoing.quota == 2
 
 
-def test_what_was_released_counts_in_the_quota_of_the_next_connection() -> None:
+def test_released_messages_count_in_the_quota_of_the_next_connection() -> None:
     """MQTT-3.3.4-9: sent and not completed are never more than Receive Maximum, over connections too."""
     outgoing: Outgoing[int] = Outgoing(PacketIds())
     outgoing.connected(3)
@@ -161,7 +161,7 @@ def test_what_was_released_counts_in_the_quota_of_the_next_connection() -> None:
     assert outgoing.resend() == [(4, Sent.EXACTLY_ONCE, 4)]
 
 
-def test_what_is_acknowledged_before_it_is_sent_again() -> None:
+def test_messages_acknowledged_before_they_are_sent_again() -> None:
     outgoing: Outgoing[str] = Outgoing(PacketIds())
     outgoing.send(["a", "b"], 1)
     outgoing.connected(1)
@@ -302,7 +302,7 @@ def test_receive_maximum() -> None:
         incoming.receive(1, [5])
 
 
-def test_what_is_too_much_is_not_received() -> None:
+def test_messages_beyond_the_maximum_are_not_received() -> None:
     """Sent again on another connection, it is new, and no repetition that would be acknowledged and forgotten."""
     incoming = Incoming(2)
     incoming.receive(2, [1])

@@ -44,7 +44,7 @@ def functions(module: str) -> set[str]:
     return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
-def test_what_proves_them_exists() -> None:
+def test_the_tests_that_prove_them_exist() -> None:
     proofs = {proof for _, proof in STATEMENTS.values()} - {BROKER, CLIENT}
     assert [
         proof for proof in sorted(proofs) if proof.partition("::")[2] not in functions(proof.partition("::")[0])
@@ -70,7 +70,7 @@ def statements(text: str) -> set[str]:
     return found
 
 
-def test_what_is_the_duty_of_the_broker_is_proved_there() -> None:
+def test_duties_of_the_broker_are_proved_there() -> None:
     named = named_by_tests_of_the_broker()
     assert named <= set(STATEMENTS)
     assert [id for id, (_, proof) in STATEMENTS.items() if proof == BROKER and id not in named] == []

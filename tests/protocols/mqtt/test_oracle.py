@@ -191,12 +191,12 @@ def test_connack(packet: Connack) -> None:
 
 
 @given(packets(V5, C))
-def test_what_clients_send(packet: Packet) -> None:
+def test_packets_of_clients(packet: Packet) -> None:
     check(packet, C)
 
 
 @given(packets(V5, S))
-def test_what_servers_send(packet: Packet) -> None:
+def test_packets_of_servers(packet: Packet) -> None:
     # Table 2-6 gives 0x8C to DISCONNECT, section 3.14.2.1 does not, and neither does the library.
     assume(not (isinstance(packet, Disconnect) and packet.reason_code == 0x8C))
     check(packet, S)
@@ -255,7 +255,9 @@ def refused_by_them(raw: bytes) -> bool:
     edits=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 2), st.integers(0, 255)), max_size=3),
     data=st.data(),
 )
-def test_what_they_refuse_we_refuse(sender: Role, edits: list[tuple[int, int, int]], data: st.DataObject) -> None:
+def test_packets_that_they_refuse_we_refuse(
+    sender: Role, edits: list[tuple[int, int, int]], data: st.DataObject
+) -> None:
     """Packets with a few wrong bytes, whose length may have been set right again."""
     packet = data.draw(packets(V5, sender))
     raw = bytearray(encode_ack(packet, V5) if isinstance(packet, Ack) else encode(packet, V5))

@@ -335,7 +335,7 @@ def test_3_1_does_not_use_all_bits() -> None:
     assert shown(feed(connected(V31), [b"\x38\4\0\1ax"])) == [(0, False, True, b"", "a", 0, b"x")]
 
 
-def test_what_cannot_be_encoded() -> None:
+def test_packets_that_cannot_be_encoded() -> None:
     for packet, version in ((Auth(), V311), (Connack(256), V5), (Subscribe(65_536, []), V5)):
         with pytest.raises(ValueError, match=r"no AUTH|does not fit"):
             encode(packet, version)

@@ -84,7 +84,7 @@ def test_large_and_small_ones_in_any_pieces(version: int, qos: int, step: int) -
 
 
 @pytest.mark.parametrize("step", [1, 100, 1 << 20])
-def test_what_is_large_before_the_payload_does_not_count(step: int) -> None:
+def test_large_properties_before_the_payload_do_not_count(step: int) -> None:
     server, _ = connected()
     told = tuple((USER_PROPERTY, ("n", "x" * 900)) for _ in range(3))
     data = publish(b"small", properties=told) + publish(b"", topic="t" * 1500) + publish(b"y" * 1001, properties=told)

@@ -202,7 +202,7 @@ def test_properties_are_values() -> None:
     assert same.without(REASON_STRING) is same
 
 
-def test_what_cannot_be_said() -> None:
+def test_properties_that_cannot_be_encoded() -> None:
     for pairs, message in (
         ([(MESSAGE_EXPIRY_INTERVAL, 1 << 32)], "does not fit"),
         ([(CONTENT_TYPE, "\0")], "U\\+0000"),

@@ -382,7 +382,7 @@ def test_auth_names_the_method_of_connect(properties: bytes) -> None:
         (None, b"\xe0\0", "MQTT-3.2.0-1"),
     ],
 )
-def test_what_a_server_must_not_answer(connect_method: str | None, raw: bytes, rule: str) -> None:
+def test_packets_that_a_server_must_not_answer(connect_method: str | None, raw: bytes, rule: str) -> None:
     """MQTT-3.14.0-1 is the last of them."""
 
     def make() -> MqttConnection:

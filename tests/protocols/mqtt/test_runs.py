@@ -81,7 +81,7 @@ def test_any_messages_in_any_cuts(version: int, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_belongs_to_a_run(version: int) -> None:
+def test_packets_of_a_run(version: int) -> None:
     """Once its topics are known, all that agree in QoS, flags and properties."""
     random = Random(version)
     same: list[Message] = [
@@ -96,7 +96,7 @@ def test_what_belongs_to_a_run(version: int) -> None:
     assert (run.qos, run.retain, run.dup, run.packet_ids, run.properties) == (0, False, False, [], NO_PROPERTIES)
 
 
-def test_what_ends_a_run() -> None:
+def test_packets_that_end_a_run() -> None:
     base: Message = (1, False, False, TYPED, "a", 1, b"x")
     others: list[Message] = [
         (2, False, False, TYPED, "a", 1, b"x"),
@@ -216,7 +216,7 @@ def test_a_client_resolves_them_too() -> None:
     assert one.topics == two.topics == ["a"]
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_remembered_heads_are_bounded() -> None:
     shared = Shared()
     for number in range(TOPICS_REMEMBERED_MAX + 5):
         assert shared.topic(b"%d" % number) == str(number)
@@ -285,7 +285,7 @@ def test_acknowledgements_cut_anywhere() -> None:
         assert [one for packet in found if isinstance(packet, Ack) for one in packet.packet_ids] == list(range(1, 40))
 
 
-def test_what_one_read_brings_is_parsed_some_packets_at_a_time() -> None:
+def test_a_read_is_parsed_some_packets_at_a_time() -> None:
     connection = connected(V5)
     connection.receive_data(b"\xc0\0" * 200 + b"\xc0")
     connection.receive_eof()

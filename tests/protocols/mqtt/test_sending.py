@@ -191,7 +191,7 @@ def test_problem_information_in_connack() -> None:
     assert connack_of(connection).properties == EXPLAINED
 
 
-def test_what_a_client_explains_is_always_sent() -> None:
+def test_explanations_of_a_client_are_always_sent() -> None:
     client = connected(V5, C, connect=hello(V5, (REQUEST_PROBLEM_INFORMATION, 0)))
     client.send(Ack(P.PUBACK, [1], 0x80, EXPLAINED))
     assert sent(client, V5, C) == [(P.PUBACK, 1, 0x80, EXPLAINED.raw)]
@@ -388,7 +388,7 @@ def test_the_first_error_is_sent_and_nothing_follows() -> None:
     assert feed(connection, [b"\xc0\0"]) == []
 
 
-def test_what_is_wrong_with_a_connect() -> None:
+def test_mistakes_in_a_connect() -> None:
     """MQTT-3.1.2-2: return code 1, or reason code 0x84 for versions to come; MQTT-3.1.3-8, MQTT-3.1.3-9 of 3.1.1."""
     for raw, answer in (
         (text("MQTT") + b"\x03\2\0\0\0\1c", b"\x20\2\0\1"),

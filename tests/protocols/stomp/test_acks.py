@@ -58,7 +58,7 @@ def test_two_or_more_are_a_run_at_every_cut(between: bytes) -> None:
         b"SEND\ndestination:a\n\nACK\nid:1,2\n\n\0",
     ],
 )
-def test_what_is_not_plain_is_a_frame_of_its_own_among_them(other: bytes) -> None:
+def test_an_ack_that_is_not_plain_is_a_frame_of_its_own_among_them(other: bytes) -> None:
     plain = ack(b"7,1") + ack(b"7,2")
     (alone,) = feed(connected(), [other])
     assert not isinstance(alone, Acks)

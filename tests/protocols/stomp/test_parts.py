@@ -76,7 +76,7 @@ def test_every_prefix_is_incomplete(raw: bytes) -> None:
 
 
 @pytest.mark.parametrize("raw", [SIZED, UNSIZED])
-def test_what_is_kept_is_what_has_just_come(raw: bytes) -> None:
+def test_the_buffered_bytes_are_those_that_have_just_come(raw: bytes) -> None:
     connection = connected("1.2", LIMITS)
     for at in range(len(raw)):
         read(connection, [raw[at : at + 1]])

@@ -159,7 +159,9 @@ def test_a_balance_is_of_no_use_once_the_broker_has_removed_segments(
 
 
 @pytest.mark.parametrize("retention", ["", RETENTION])
-def test_what_the_broker_removes_meanwhile_is_read(tmp_path: Path, spark: SparkSession, retention: str) -> None:
+def test_segments_that_the_broker_removes_meanwhile_are_read(
+    tmp_path: Path, spark: SparkSession, retention: str
+) -> None:
     """What is not kept open, as with executors on other machines, is damage: no failure of the audit."""
     with busy(tmp_path, SETTINGS + retention) as (data, customers), OpenSegments() as opened:
         snapshot = take([str(data)], opened=opened)

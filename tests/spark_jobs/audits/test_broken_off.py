@@ -62,7 +62,7 @@ def test_a_dead_letter_waits_or_cannot_be_followed(spark: SparkSession, broken_o
     assert {row["outcome"]: row["dead letters"] for row in rows(result, "outcomes")} == {"waiting": 1, "unknown": 1}
 
 
-def test_what_is_past_its_time_and_still_there(spark: SparkSession, broken_off: tuple[Snapshot, SimBroker]) -> None:
+def test_messages_past_their_time_and_still_there(spark: SparkSession, broken_off: tuple[Snapshot, SimBroker]) -> None:
     snapshot, broker = broken_off
     (message,) = [message.id for message, _ in broker.engine.messages.browse(broker.engine.queue("brief"))]
     assert [row["message"] for row in rows(expiry(spark, snapshot, Options()), "overdue")] == [message]
@@ -75,7 +75,9 @@ def test_a_trace_says_where_a_message_is_only_if_it_can_know(broken_off: tuple[S
     assert ends == {id: f"on held as {id}" if id in messages else "unknown" for id in ends}
 
 
-def test_what_only_kept_segments_have_is_not_there_if_one_is_lost(spark: SparkSession, tmp_path: Path) -> None:
+def test_messages_that_only_kept_segments_have_are_not_there_if_one_is_lost(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     """10 died, and its dead letter 20 was consumed; 11, past its time, was purged: both in segment 2, which is lost."""
     day = tmp_path / "journal" / DIRECTORY / f"{DAY_PREFIX}2025-06-15"
     day.mkdir(parents=True)

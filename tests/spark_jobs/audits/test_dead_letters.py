@@ -179,7 +179,7 @@ def test_an_address_that_does_not_exist_is_not_taken_for_one_without_deaths(
         which(spark, take([str(lived)]), Options(addresses=("lots",)))
 
 
-def test_what_no_queue_took_died_too(spark: SparkSession, tmp_path: Path) -> None:
+def test_messages_that_no_queue_took_died_too(spark: SparkSession, tmp_path: Path) -> None:
     """Of three that nobody subscribed to one waits, one is consumed from the dead letters, one is brought back."""
     broker = SimBroker(small({"match": "news", "send-to-dla-on-no-route": True}), users={"press": "x"})
     client = broker.connect(login="press", passcode="x", **{"client-id": "desk"})
@@ -218,7 +218,7 @@ def test_what_no_queue_took_died_too(spark: SparkSession, tmp_path: Path) -> Non
     ]
 
 
-def test_what_died_on_a_link_has_its_name_and_the_place_there(spark: SparkSession, tmp_path: Path) -> None:
+def test_messages_that_died_on_a_link_have_its_name_and_the_place_there(spark: SparkSession, tmp_path: Path) -> None:
     routes = {"orders": {"queue": "orders.out", "address": "orders"}}
     here = SimBroker(linked(sections={"journal": small().journal}, send=routes))
     there = SimBroker(configured({"match": "orders", "max-size-bytes": 1, "address-full-policy": "FAIL"}))
@@ -238,7 +238,9 @@ def test_what_died_on_a_link_has_its_name_and_the_place_there(spark: SparkSessio
     assert counted(result, "reasons", "reason", DEATHS) == {"queue-full": 2}
 
 
-def test_what_died_or_expired_on_a_non_durable_queue_is_counted_too(spark: SparkSession, tmp_path: Path) -> None:
+def test_messages_that_died_or_expired_on_a_non_durable_queue_are_counted_too(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     """Two subscribers, one of them durable: each dead letter of a message is in the audit, with its queue."""
     broker = SimBroker(small({"match": "news"}), users={"press": "x"})
     client = broker.connect(login="press", passcode="x", **{"client-id": "desk"})

@@ -92,7 +92,7 @@ def still_there(lines: list[oracle.Line]) -> list[tuple[int, int, int]]:
     )
 
 
-def test_what_lies_there_only_as_a_copy_counts(spark: SparkSession, tmp_path: Path) -> None:
+def test_messages_that_lie_there_only_as_a_copy_count(spark: SparkSession, tmp_path: Path) -> None:
     copied(tmp_path)
     lines = oracle.read(tmp_path / "journal")
     stored = {line.record.id for line in lines if isinstance(line.record, decode.Message)}

@@ -50,7 +50,7 @@ def test_it_balances(spark: SparkSession, hollow: Path) -> None:
 
 
 @pytest.mark.parametrize("tasks", ["one", "one for each segment"])
-def test_what_is_wrong_with_messages_in_front_of_it(
+def test_faults_of_messages_in_front_of_it(
     spark: SparkSession, hollow: Path, tmp_path: Path, tasks: str, request: pytest.FixtureRequest
 ) -> None:
     """One left again behind it; one was never stored, and one neither, but left behind it."""
@@ -72,7 +72,7 @@ def test_what_is_wrong_with_messages_in_front_of_it(
     assert found == {again: rules.LEFT_TWICE, never: rules.ORPHAN, neither: rules.ORPHAN}
 
 
-def test_what_came_within_it_is_no_fault_of_a_range_that_begins_in_front(
+def test_messages_that_came_within_it_are_no_fault_of_a_range_that_begins_in_front(
     spark: SparkSession, hollow: Path, tmp_path: Path
 ) -> None:
     """Even if more ids were given out since then than the broker announces in advance."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @given(st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=4), max_size=5), st.integers(0, 12))
-def test_what_is_stored_twice_is_noticed(segments: list[list[int]], below: int) -> None:
+def test_a_message_stored_twice_is_noticed(segments: list[list[int]], below: int) -> None:
     told = stored_twice([{"lowest": min(ids), "highest": max(ids)} for ids in segments], below)
     opened = [range(below)] if below else []
     assert told or all(not set(a) & set(b) for a, b in combinations([*opened, *segments], 2))
@@ -49,7 +49,7 @@ def trimmed(directory: Path) -> Path:
     return journals.dump(broker.files, journal_directory(broker.config), directory / "journal")
 
 
-def test_what_the_broker_gave_up_is_no_fault(spark: SparkSession, tmp_path: Path) -> None:
+def test_segments_that_the_broker_gave_up_are_no_fault(spark: SparkSession, tmp_path: Path) -> None:
     trimmed(tmp_path)
     snapshot = take([str(tmp_path)])
     assert snapshot.trimmed

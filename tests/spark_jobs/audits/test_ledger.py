@@ -152,7 +152,7 @@ def test_damage_is_counted_exactly(spark: SparkSession, generated: Path, tmp_pat
     assert "nothing can be proved" in result.problems[0]
 
 
-def test_what_no_loss_explains_is_a_violation_beside_damage(
+def test_a_fault_that_no_loss_explains_is_a_violation_beside_damage(
     spark: SparkSession, generated: Path, tmp_path: Path
 ) -> None:
     draft = Draft.read(generated / "journal")
@@ -243,7 +243,7 @@ def test_an_address_where_nothing_happened_in_the_range_has_empty_books(spark: S
 # -- the running broker ------------------------------------------------------------------------------------------------
 
 
-def test_what_only_the_broker_knows(spark: SparkSession, generated: Path, tmp_path: Path) -> None:
+def test_figures_that_only_the_broker_knows(spark: SparkSession, generated: Path, tmp_path: Path) -> None:
     """A removal that was forgotten leaves no trace in the journal: the broker knows that the message is gone."""
     accounts = oracle.ledger(oracle.read(generated / "journal"))
     draft = Draft.read(generated / "journal")
@@ -279,7 +279,7 @@ def test_a_journal_that_ends_before_the_broker_lacks_records(
     assert rows(result, "comparison")
 
 
-def test_what_cannot_be_compared(spark: SparkSession, generated: Path) -> None:
+def test_figures_that_cannot_be_compared(spark: SparkSession, generated: Path) -> None:
     snapshot = take([str(generated)])
     expected = Expected(snapshot.broker_id, snapshot.next_position, ())
     with pytest.raises(BadComparison, match="broker"):
@@ -309,6 +309,6 @@ def test_what_cannot_be_compared(spark: SparkSession, generated: Path) -> None:
         {"save_balance": "x", "to_time": 5},
     ],
 )
-def test_what_cannot_be_asked(asked: dict[str, Any]) -> None:
+def test_ledgers_that_cannot_be_requested(asked: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"opening|compare|save-balance"):
         LedgerOptions(**asked)

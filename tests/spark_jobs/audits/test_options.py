@@ -80,7 +80,7 @@ def test_wanted_addresses(patterns: tuple[str, ...], address: str | None, wanted
         ({"addresses": ("",)}, "wildcard"),
     ],
 )
-def test_what_cannot_be_asked(asked: dict[str, object], said: str) -> None:
+def test_options_that_cannot_be_requested(asked: dict[str, object], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Options(**asked)  # type: ignore[arg-type]
 
@@ -92,7 +92,7 @@ def test_limits() -> None:
     assert Options(fail_over=0).exceeded(1)
 
 
-def test_what_was_asked_is_told() -> None:
+def test_requested_options_are_reported() -> None:
     asked = Options(from_position=0, to_time=1_780_000_000_009, addresses=("a", "b.#"), fail_over=3).described()
     assert asked == {
         "from position": "0",

@@ -321,6 +321,6 @@ def test_the_rules(spark: SparkSession) -> None:
         {"addresses": ("a",)},
     ],
 )
-def test_what_the_ledger_of_several_journals_does_not_do(options: dict[str, Any]) -> None:
+def test_options_that_the_ledger_of_several_journals_does_not_have(options: dict[str, Any]) -> None:
     with pytest.raises(OneJournalOnly, match="one at a time"):
         check_several(LedgerOptions(**options))

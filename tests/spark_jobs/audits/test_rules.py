@@ -59,7 +59,7 @@ def test_without_knowledge_of_what_was_before_nothing_is_without_entering(spark:
     assert states(spark, [(1 << 62, 0, 1, None, 8)], rules.Ids(0, rules.EVERYTHING)) == [rules.BEFORE]
 
 
-def test_what_cannot_have_entered_elsewhere_did_not_enter(spark: SparkSession) -> None:
+def test_a_message_that_cannot_have_entered_elsewhere_did_not_enter(spark: SparkSession) -> None:
     """Whatever holes there are: more than conditions that Spark can nest."""
     ids: list[tuple[int | None, ...]] = [(n, 0, 1, None, 8) for n in (2, 3, 9, 10, 14)]
     found = states(spark, ids, *(rules.Ids(n, n + 7) for n in range(3, 10_000, 10)))

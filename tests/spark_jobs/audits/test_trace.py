@@ -86,7 +86,7 @@ def test_a_message_on_two_queues_lives_twice(lived: Path) -> None:
 
 
 @pytest.mark.parametrize("retained", [False, True])
-def test_what_lies_there_only_as_a_copy_is_found(tmp_path: Path, *, retained: bool) -> None:
+def test_messages_that_lie_there_only_as_a_copy_are_found(tmp_path: Path, *, retained: bool) -> None:
     """And a copy is told where its original is still there, as a running broker does."""
     copied(tmp_path, retained=retained)
     copies = [line.record for line in oracle.read(tmp_path / "journal") if isinstance(line.record, decode.Copied)]
@@ -130,7 +130,7 @@ def test_damage_is_told_wherever_it_is(lived: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_what_is_left_of_a_damaged_segment_is_told(lived: Path, tmp_path: Path, number: int) -> None:
+def test_the_rest_of_a_damaged_segment_is_reported(lived: Path, tmp_path: Path, number: int) -> None:
     data = tamper.copy(lived, tmp_path / "data")
     path = tamper.path_of(data / "journal", number)
     tamper.flip(path, len(path.read_bytes().rstrip(b"\0")) - 1)

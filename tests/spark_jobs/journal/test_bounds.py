@@ -224,7 +224,7 @@ def test_ten_thousand_segments_are_less_than_a_mebibyte() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "7", "{}", '{"version": 1}', '{"version": 2, "parents": []}'])
-def test_what_is_no_snapshot(text: str) -> None:
+def test_no_snapshot(text: str) -> None:
     with pytest.raises(ValueError, match=r"snapshot|Expecting|property name"):
         Snapshot.from_json(text)
 

@@ -126,7 +126,7 @@ def test_a_segment_that_moves_between_two_listings_is_seen_twice(data: Path, bef
     assert [ref.kept for ref in snapshot.segments if ref.number == number] == [True]
 
 
-def test_what_seems_to_be_missing_is_looked_for_again(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seemingly_missing_segments_are_looked_for_again(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A directory that changes while it is listed may hide a name."""
     hidden = path_of(data, live(data)[0]).name
     list_dir = files.list_dir

@@ -76,7 +76,7 @@ def test_journals_of_the_real_store(seed: int) -> None:
         assert rows(data, number) == oracle.rows(data, number)
 
 
-def test_what_the_store_itself_prints() -> None:
+def test_columns_as_the_store_prints_them() -> None:
     files = SimFiles(7)
     station = Station(files)
     Script(7).run(station, 80)

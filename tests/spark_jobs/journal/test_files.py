@@ -63,7 +63,7 @@ def test_credentials_in_a_location_are_refused_and_not_repeated(path: str) -> No
     assert "hush" not in str(refused.value)
 
 
-def test_what_is_no_uri_is_refused() -> None:
+def test_a_place_that_is_no_uri_is_refused() -> None:
     with pytest.raises(BadLocation, match="this is not a valid URI"):
         files.location("http://[::1")
 
@@ -99,7 +99,7 @@ def test_a_local_directory(tmp_path: Path) -> None:
     assert files.read(str(tmp_path / "b"), 9) == b"12345"
 
 
-def test_what_is_not_there_locally(tmp_path: Path) -> None:
+def test_absent_local_files(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(FileNotFoundError):
         files.list_dir(str(tmp_path / "no"))
@@ -140,6 +140,6 @@ def test_a_file_system_of_fsspec(memory: str) -> None:
 
 
 @pytest.mark.parametrize("place", ["nosuch://a/b", "hf://datasets/a", "abfss://container/j"])
-def test_what_cannot_be_opened_here_is_told(place: str) -> None:
+def test_a_file_that_cannot_be_opened_here_is_reported(place: str) -> None:
     with pytest.raises(BadLocation, match=place.partition(":")[0]):
         files.list_dir(place)

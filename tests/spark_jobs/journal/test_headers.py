@@ -94,7 +94,7 @@ def test_a_head_that_is_cut_is_not_decoded() -> None:
         b"\0\x53\x74\xc1\6\2\xa1\1a\x40\x40",  # more than it counts
     ],
 )
-def test_what_is_no_head(raw: bytes) -> None:
+def test_no_head(raw: bytes) -> None:
     assert amqp_headers(raw) is None
 
 

@@ -208,7 +208,7 @@ def test_a_segment_behind_a_hole_that_does_not_tell_its_ids(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("cut", [False, True])
-def test_what_is_lost_at_the_end_of_a_segment_before_a_trimmed_one_is_counted(tmp_path: Path, cut: bool) -> None:
+def test_records_lost_at_the_end_of_a_segment_before_a_trimmed_one_are_counted(tmp_path: Path, cut: bool) -> None:
     """The newest segment says where it ended."""
     data = write(tmp_path / "data", keep=False).data
     gap = pinned(data).trimmed[-1]
@@ -224,7 +224,7 @@ def test_what_is_lost_at_the_end_of_a_segment_before_a_trimmed_one_is_counted(tm
     assert pinned(data).trimmed[-1] == gap
 
 
-def test_what_a_manifest_says_was_let_go_is_trimmed(data: Path) -> None:
+def test_segments_that_a_manifest_says_were_let_go_are_trimmed(data: Path) -> None:
     """Between older ones that are kept; the missing ones beside are told apart, and counted apart."""
     whole = truth(data)
     numbers = kept(data)
@@ -239,7 +239,7 @@ def test_what_a_manifest_says_was_let_go_is_trimmed(data: Path) -> None:
     check(snapshot, whole)
 
 
-def test_what_cannot_be_told_apart_is_missing_as_a_whole(data: Path) -> None:
+def test_losses_that_cannot_be_told_apart_are_missing_as_a_whole(data: Path) -> None:
     whole = truth(data)
     numbers = kept(data)
     middle = next(n for n in numbers[3:] if {n - 1, n, n + 1} <= {*numbers})

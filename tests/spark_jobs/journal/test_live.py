@@ -147,7 +147,7 @@ def test_with_all_segments_kept_nothing_is_ever_missing(
         RetentionSettings(enabled=True, bytes_max=3 * SEGMENT_BYTES),
     ],
 )
-def test_what_the_broker_gives_up_meanwhile_is_not_missing(
+def test_segments_that_the_broker_gives_up_meanwhile_are_not_missing(
     beside: Callable[[RetentionSettings, Callable[[Path, Broker], None]], None], retention: RetentionSettings
 ) -> None:
     def work(data: Path, broker: Broker) -> None:

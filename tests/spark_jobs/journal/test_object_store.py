@@ -103,7 +103,7 @@ def test_a_directory_of_the_store(data: Path) -> None:
 
 
 @pytest.mark.parametrize("place", [f"s3://{BUCKET}/nothing", f"s3://{BUCKET}/prod%201/bartleby/journal/nothing"])
-def test_what_is_not_there(data: Path, place: str) -> None:
+def test_absent_objects(data: Path, place: str) -> None:
     with pytest.raises(NoJournal, match="no such directory"):
         take([place])
     with pytest.raises(FileNotFoundError):

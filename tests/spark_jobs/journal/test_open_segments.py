@@ -37,7 +37,7 @@ def remove(snapshot: Snapshot) -> None:
         Path(ref.uri).unlink()
 
 
-def test_what_is_open_is_read_when_it_is_gone(data: Path, opened: OpenSegments) -> None:
+def test_an_open_file_is_read_when_it_is_gone(data: Path, opened: OpenSegments) -> None:
     whole = contents(take([str(data)]))
     snapshot = take([str(data)], opened=opened)
     remove(snapshot)

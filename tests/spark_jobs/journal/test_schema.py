@@ -34,7 +34,7 @@ def test_every_column_of_the_records_is_made() -> None:
     assert list(COLUMNS) == list(RECORDS)
 
 
-def test_what_costs_much_is_read_on_request() -> None:
+def test_costly_columns_are_read_on_request() -> None:
     assert set(RECORDS) - set(DEFAULT_RECORDS) == {"properties", "body", "body_hash"}
 
 

@@ -70,7 +70,7 @@ def test_which_are_finished(stored: list[Stored], left: list[Left]) -> None:
 
 
 @given(st.lists(_STORED, max_size=6), st.lists(_LEFT, max_size=8))
-def test_what_is_left_is_as_unfinished_as_before(stored: list[Stored], left: list[Left]) -> None:
+def test_the_rest_is_as_unfinished_as_before(stored: list[Stored], left: list[Left]) -> None:
     moves = _moves(stored, left)
     messages, departures, _ = moves.unfinished()
     again = moves.only(messages, departures).unfinished()

@@ -141,7 +141,7 @@ def test_every_truncation_of_an_older_segment() -> None:
         assert records(found) == whole[: 3 * sum(start <= end for start in [*STARTS[1:], len(SMALL)])]
 
 
-def test_what_cannot_be_counted_is_not() -> None:
+def test_records_that_cannot_be_counted_are_not() -> None:
     """Without the following segment the end is not known, without its own header and its neighbour the beginning."""
     for offset in range(SEGMENT_HEADER_BYTES):
         (hole,) = walk(flipped(SMALL, offset), number=1, newest=False).holes
@@ -209,7 +209,7 @@ def test_a_torn_batch_with_good_entries_behind_it_is_torn() -> None:
 # -- pinned ------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_behind_the_limit_is_not_there() -> None:
+def test_records_behind_the_limit_are_not_there() -> None:
     for cut in (STARTS[1], STARTS[2]):
         found = walk(SMALL, number=1, newest=True, limit=cut)
         assert records(found) == expected(SMALL[:cut])

@@ -50,9 +50,7 @@ def test_a_directory(format: str, tmp_path: Path) -> None:
     }
 
 
-def test_what_is_told_about_a_file_cannot_steer_the_terminal(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_text_about_a_file_cannot_steer_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Delivery("json", tmp_path / "result").deliver(ALL["hostile"])
     err = capsys.readouterr().err
     assert HOSTILE not in err

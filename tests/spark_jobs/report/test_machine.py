@@ -175,7 +175,7 @@ def test_csv_has_the_values_of_the_document(tmp_path: Path) -> None:
 
 
 @WRITERS
-def test_what_an_earlier_result_left_goes(write: Any, suffix: str, tmp_path: Path) -> None:
+def test_files_of_an_earlier_result_go(write: Any, suffix: str, tmp_path: Path) -> None:
     write(ledger(), tmp_path)
     (tmp_path / "mine.txt").write_text("not the report's")
     write(dlq(), tmp_path)

@@ -136,7 +136,7 @@ def test_columns_that_are_0_are_named_below_a_wide_table_only() -> None:
     assert "0 in every row" not in to_html(trace())
 
 
-def test_what_is_empty_says_so() -> None:
+def test_an_empty_section_says_so() -> None:
     page = to_html(empty())
     assert "none" in Page(page).said("p")
     assert "<figure" not in page

@@ -98,7 +98,7 @@ def test_times_of_a_coverage() -> None:
     assert shown == ["", "2023-11-14 22:13:20", str(1 << 62)]
 
 
-def test_what_a_client_chose_cannot_steer_anything() -> None:
+def test_text_of_a_client_cannot_steer_anything() -> None:
     assert text.clean(HOSTILE).isprintable()
     assert text.clean("größe → 数") == "größe → 数"
     assert text.clean("\ud800") == r"\ud800"
@@ -166,7 +166,7 @@ def test_a_damaged_place_in_a_line() -> None:
     )
 
 
-def test_what_was_read() -> None:
+def test_the_coverage_in_words() -> None:
     fields = text.covered(WHOLE)
     assert fields["first position"] == "1 (2026-11-18 22:00:00 UTC)"
     assert fields["last position"] == "41208337 (2026-11-21 21:59:59 UTC)"

@@ -199,7 +199,7 @@ def test_queues_whose_definition_is_lost_are_defined(whole: SimFiles) -> None:
     assert station.messages
 
 
-def test_what_newer_software_wrote_is_left_to_it() -> None:
+def test_segments_of_newer_software_are_left_to_it() -> None:
     unknown = bytearray(record.closed())
     unknown[4] = 250
     files = SimFiles()
@@ -333,7 +333,7 @@ def test_bytes_between_entries_that_follow_each_other_cost_no_record() -> None:
     assert Station(files).queues == {7: "q"}
 
 
-def test_what_lies_behind_too_many_bytes_that_look_like_entries_is_given_up() -> None:
+def test_entries_behind_too_many_bytes_that_look_like_entries_are_given_up() -> None:
     decoy = segment.ENTRY_MAGIC + b"\xff" * 4
     assert repair.plan(_older(ONE, decoy * 50, TWO), DIRECTORY, EPOCH).records_lost == 0
     files = _older(ONE, decoy * DECOYS, TWO)

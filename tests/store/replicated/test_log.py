@@ -76,7 +76,7 @@ def same(one: Replica, two: Replica) -> bool:
 # -- one owner after the other -----------------------------------------------------------------------------------------
 
 
-def test_what_one_has_confirmed_the_next_has(shared: SimDatabase) -> None:
+def test_an_entry_that_one_has_confirmed_the_next_has(shared: SimDatabase) -> None:
     one, two = owner(shared), follower(shared)
     ids = one.send(3) + one.send(2)
     one.step()
@@ -113,7 +113,7 @@ def test_segments_that_go_go_from_the_copies_too(shared: SimDatabase) -> None:
     assert not two.failures
 
 
-def test_what_grows_is_read_on(shared: SimDatabase) -> None:
+def test_a_growing_log_is_read_on(shared: SimDatabase) -> None:
     """A standby that reads the journal as it comes has what one has that reads it at the end."""
     one, two = owner(shared), follower(shared)
     rounds = iter(range(40))
@@ -352,7 +352,7 @@ def test_an_append_under_way_when_another_takes_over_is_there_or_refused() -> No
 # -- outcomes that are not known ---------------------------------------------------------------------------------------
 
 
-def test_what_shows_but_is_not_replicated_is_not_confirmed_until_it_is(shared: SimDatabase) -> None:
+def test_an_entry_that_shows_but_is_not_replicated_is_not_confirmed_until_it_is(shared: SimDatabase) -> None:
     one = owner(shared)
     one.send()
     shared.standby = False
@@ -362,7 +362,7 @@ def test_what_shows_but_is_not_replicated_is_not_confirmed_until_it_is(shared: S
     assert len(one.troubles) > 5
 
 
-def test_what_the_database_loses_was_not_confirmed(shared: SimDatabase) -> None:
+def test_an_entry_that_the_database_loses_was_not_confirmed(shared: SimDatabase) -> None:
     one = owner(shared)
     first = write(one)
     one.send()
@@ -377,7 +377,7 @@ def test_what_the_database_loses_was_not_confirmed(shared: SimDatabase) -> None:
 
 @pytest.mark.parametrize("then", ["lost", "before", "replicated", "busy", "overtaken"])
 @pytest.mark.parametrize("at", [1, 2])
-def test_what_shows_is_made_again_if_the_standby_takes_over_before_it_has_it(
+def test_an_entry_that_shows_is_repeated_if_the_standby_takes_over_before_it_has_it(
     shared: SimDatabase, then: str, at: int
 ) -> None:
     """The doubtful change is seen, and is gone while it is confirmed; `at`: 2 behind another, replicated one."""
@@ -400,7 +400,7 @@ def test_a_body_is_put_again_if_the_standby_takes_over_before_it_has_it(shared: 
     assert b"".join(shared.connect().read_body(id)) == b"x" * 1000
 
 
-def test_what_the_copy_has_no_room_for_is_in_the_database_once() -> None:
+def test_an_entry_that_the_copy_has_no_room_for_is_in_the_database_once() -> None:
     faults = 0
     for at in range(1, 30):
         shared = SimDatabase()
@@ -657,7 +657,7 @@ def test_large_bodies_come_along_from_a_log_in_files() -> None:
     assert b"".join(shared.connect().read_body(id)) == bytes(range(256)) * 9000
 
 
-def test_what_a_copy_answers(shared: SimDatabase) -> None:
+def test_answers_of_a_copy(shared: SimDatabase) -> None:
     one, files = written(shared)
     assert one.log.directory == DIRECTORY
     assert one.log.path(3) == f"{DIRECTORY}/0000000003.journal"
@@ -678,7 +678,7 @@ def test_a_segment_that_cannot_go_now_goes_with_the_next(shared: SimDatabase) ->
     assert shared.connect().segments() == one.log.segments() == [3, 4]
 
 
-def test_what_grows_may_be_damaged_or_gone(shared: SimDatabase) -> None:
+def test_a_growing_log_may_be_damaged_or_gone(shared: SimDatabase) -> None:
     one, files = written(shared, 1)
     two = follower(shared, "two", files)
     source = UpTo(two.files, DIRECTORY, lambda: two.copying.end)
@@ -723,7 +723,7 @@ def test_records_that_go_before_they_are_read_are_missed(shared: SimDatabase, se
     assert read(two)
 
 
-def test_what_is_still_to_be_read_stays(shared: SimDatabase) -> None:
+def test_segments_still_to_be_read_stay(shared: SimDatabase) -> None:
     one, two = owner(shared), follower(shared)
     begin_second_segment(one, two)
     newest = two.copying.end.segment
@@ -746,7 +746,9 @@ def test_what_is_still_to_be_read_stays(shared: SimDatabase) -> None:
     assert newest not in two.log.segments()
 
 
-def test_what_a_copy_has_not_got_yet_is_not_read(shared: SimDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_segments_that_a_copy_has_not_got_yet_are_not_read(
+    shared: SimDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A segment is preallocated: each reading of all 64 MiB would take 40 ms."""
     one, files = written(shared, 1)
     two = follower(shared, "two", files)

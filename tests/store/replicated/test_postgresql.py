@@ -489,7 +489,7 @@ def test_a_backup_beside_the_standby_delays_nothing(pair: Pair, postgresql: Post
         assert database.standbys == Standbys(("two",))
 
 
-def test_what_patroni_names_after_a_promotion_is_waited_out(pair: Pair) -> None:
+def test_a_name_that_patroni_gives_after_a_promotion_is_waited_out(pair: Pair) -> None:
     """It sets * until a standby has caught up: no reason for a broker to end, and none to confirm."""
     chosen = settings(pair)
     with configured(pair, synchronous_standby_names="*"):
@@ -607,7 +607,7 @@ def test_a_segment_that_somebody_reads_goes_later(pair: Pair) -> None:
     assert database.segments() == []
 
 
-def test_what_will_not_change_by_itself_is_told(pair: Pair) -> None:
+def test_an_error_that_will_not_change_by_itself_is_reported(pair: Pair) -> None:
     database = begun(pair)
     assert database.append(1, Place(1, 64), b"x", 1)
     statement(pair, f"DROP SCHEMA {database._server.settings.schema} CASCADE")
@@ -671,7 +671,7 @@ def test_a_connection_that_breaks_between_two_results_has_no_second_one(
     assert database.head().end == Place(1, 65)
 
 
-def test_what_does_not_fit_into_the_buffers_of_a_connection_is_appended(pair: Pair) -> None:
+def test_an_entry_larger_than_the_buffers_of_a_connection_is_appended(pair: Pair) -> None:
     database = begun(pair)
     data = os.urandom(16 << 20)
     assert database.append(1, Place(1, 64), data, 1)

@@ -278,7 +278,7 @@ def test_an_expiry_without_an_address_ends_it() -> None:
     assert (left.reason, trail.places, trail.ended, trail.problems) == ("expired", [], "expired", [])
 
 
-def test_what_the_journal_no_longer_has_is_told() -> None:
+def test_steps_that_the_journal_no_longer_has_are_reported() -> None:
     on = desk()
     id = stored(on, 70, {"_AMQ_ORIG_MESSAGE_ID": 4_000})
     trail = trail_of(on, 4_000)
@@ -337,7 +337,7 @@ def test_an_index_goes_with_its_segment(generated: Path) -> None:
     day.parent.rmdir()
 
 
-def test_what_is_defined_in_a_segment_without_an_index_is_found_there() -> None:
+def test_definitions_in_a_segment_without_an_index_are_found_there() -> None:
     on = desk()
     queue = on.journal.allocate_ids(1)
     on.journal.define(queue, record.queue(queue, {"name": "of the journal"}))
@@ -347,7 +347,7 @@ def test_what_is_defined_in_a_segment_without_an_index_is_found_there() -> None:
     assert trail.places == [Place(id, "of the journal")]
 
 
-def test_what_only_a_kept_segment_has_on_a_queue_has_left_it() -> None:
+def test_a_message_that_only_a_kept_segment_has_on_a_queue_has_left_it() -> None:
     """An offline `compact` deletes the segments in which that stood."""
     on = desk()
     id = stored(on, 70)

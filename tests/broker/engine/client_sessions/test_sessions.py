@@ -146,7 +146,7 @@ def test_nothing_counts_before_it_is_durable() -> None:
     assert bench.engine.sessions.all() == []
 
 
-def test_what_was_in_flight_is_under_its_packet_ids_again(bench: Bench) -> None:
+def test_messages_in_flight_are_under_their_packet_ids_again(bench: Bench) -> None:
     session = opened(bench)
     taker = subscribed(bench, session)
     bench.sent("t.a", b"1", b"2", b"3", routing_type=MULTICAST)
@@ -197,7 +197,7 @@ def test_sending_waits_for_the_disk() -> None:
     assert taker.waiting.told == taker.numbers
 
 
-def test_what_the_journal_does_not_have_waits_for_nothing(bench: Bench) -> None:
+def test_changes_that_the_journal_does_not_have_wait_for_nothing(bench: Bench) -> None:
     session = opened(bench)
     taker = bench.attach(Sending(bench, session), "t.a", MULTICAST)
     bench.sent("t.a", b"1", routing_type=MULTICAST)
@@ -220,7 +220,7 @@ def test_of_a_mixed_run_only_what_is_stored_is_recorded(bench: Bench) -> None:
     assert (record.ids, record.packet_ids) == ((stored[0].id,), (9,))
 
 
-def test_what_went_back_to_its_queue_is_not_in_flight(bench: Bench) -> None:
+def test_messages_that_returned_to_their_queue_are_not_in_flight(bench: Bench) -> None:
     session = opened(bench)
     taker = subscribed(bench, session)
     bench.sent("t.a", b"1", b"2", routing_type=MULTICAST)
@@ -389,7 +389,7 @@ def test_a_segment_stays_as_long_as_what_it_speaks_about(what: str, restarts: bo
     assert bench.bodies("q") == [b"stays"]
 
 
-def test_what_was_in_flight_before_it_was_copied_forward_is_not_in_flight() -> None:
+def test_messages_in_flight_before_they_were_copied_forward_are_not_in_flight() -> None:
     bench = Bench(segment_bytes=SEGMENT)
     session = opened(bench)
     (message,) = bench.sent("t.a::q", b"old")
@@ -447,7 +447,7 @@ def test_a_full_disk_refuses_new_sessions_and_nothing_else() -> None:
     assert bench.engine.sessions.get("c1") is None
 
 
-def test_what_is_in_flight_is_looked_through_once_a_slice_of_copies() -> None:
+def test_messages_in_flight_are_looked_through_once_a_slice_of_copies() -> None:
     """Not once for each message that was published alone: with many in flight that would take minutes."""
     bench = Bench(segment_bytes=SEGMENT)
     sending = subscribed(bench, opened(bench))
@@ -470,7 +470,7 @@ def test_what_is_in_flight_is_looked_through_once_a_slice_of_copies() -> None:
     assert inflight(found(bench)) == {number + 1: b"%d" % number for number in range(20)}
 
 
-def test_who_sent_from_a_shared_queue_is_forgotten_with_his_session(bench: Bench) -> None:
+def test_senders_from_a_shared_queue_are_forgotten_with_their_session(bench: Bench) -> None:
     bench.sent("t.a::q", b"1")
     queue = bench.queue("q")
     message = bench.only("q")
@@ -529,7 +529,7 @@ def test_a_value_in_flight_is_not_replaced_after_a_restart() -> None:
     bench.check()
 
 
-def test_what_a_client_had_leaves_once_though_a_ring_is_too_long() -> None:
+def test_a_message_that_a_client_had_leaves_once_though_a_ring_is_too_long() -> None:
     """The power goes after RELEASED and before the removal; then the ring is cut."""
     bench = Bench({"match": "t.a", "default-ring-size": 1})
     sending = sending_to(bench, 1, b"1", b"2")

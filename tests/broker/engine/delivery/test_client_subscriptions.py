@@ -32,7 +32,9 @@ def queues(bench: Bench) -> dict[str, Queue]:
 
 
 @pytest.mark.parametrize(("qos", "share", "names"), [(1, None, ["c.a"]), (0, None, []), (0, "g", ["$share.g.a"])])
-def test_what_stays_while_the_client_is_away(bench: Bench, qos: int, share: str | None, names: list[str]) -> None:
+def test_messages_that_stay_while_the_client_is_away(
+    bench: Bench, qos: int, share: str | None, names: list[str]
+) -> None:
     subscription = subscribe(bench, client("c"), qos=qos, share=share)
     [queue] = queues(bench).values()
     assert not queue.durable_only
@@ -66,7 +68,7 @@ def test_a_client_that_is_away_keeps_its_place_and_is_not_attached(bench: Bench)
 
 
 @pytest.mark.parametrize(("here", "consumers"), [(True, 1), (False, 0)])
-def test_what_expires_says_whether_the_client_was_there(bench: Bench, here: bool, consumers: int) -> None:
+def test_an_expired_message_says_whether_the_client_was_there(bench: Bench, here: bool, consumers: int) -> None:
     subscription = subscribe(bench, client("c"), qos=1)
     assert subscription.attached is not None
     bench.enter().consumers.pause(subscription.attached)  # it reads nothing now

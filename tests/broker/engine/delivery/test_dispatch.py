@@ -201,7 +201,7 @@ def test_no_local_on_a_shared_queue(bench: Bench) -> None:
     assert (taker.take(), plain.take()) == ([b"other's"], [b"other's"])
 
 
-def test_what_expired_is_not_delivered() -> None:
+def test_expired_messages_are_not_delivered() -> None:
     bench = Bench(broker=Bench().broker.config.broker.model_copy(update={"message_expiry_scan_period": 0}))
     bench.sent("a", b"1", expiration=bench.broker.now + 10)
     bench.sent("a", b"2")

@@ -150,7 +150,7 @@ class Peer(Waiting):
         return number > max(self.told, default=0)
 
 
-def test_what_does_not_depend_on_it_is_confirmed_before() -> None:
+def test_publishes_that_do_not_depend_on_it_are_confirmed_before() -> None:
     bench = bench_of()
     bench.sent("there", b"1", b"2")
     taker, peer = bench.take("there"), Peer()
@@ -176,7 +176,7 @@ def test_what_does_not_depend_on_it_is_confirmed_before() -> None:
     assert bench.restart().bodies("a") == bodies
 
 
-def test_who_has_anything_in_it_is_confirmed_with_it_and_nobody_else() -> None:
+def test_clients_with_a_part_in_it_are_confirmed_with_it_and_nobody_else() -> None:
     bench, _ = held(bench_of(), "there")
     one, other = Peer(), Peer()
     bench.send("new", b"1")
@@ -272,7 +272,7 @@ def test_a_short_one_does_not_wait_for_a_long_one() -> None:
     assert (len(bench.bodies("a")), bench.bodies("b")) == (COUNT, [b"1"])
 
 
-def test_what_is_refused_leaves_nothing() -> None:
+def test_a_refused_commit_leaves_nothing() -> None:
     bench = bench_of({"match": "gone", "auto-create-queues": False, "auto-create-addresses": False})
     bench.declare("gone")
     tx, _ = transaction(bench)
@@ -349,7 +349,7 @@ def test_returns_and_deaths_go_in_steps_and_before_what_is_younger() -> None:
     bench.check()
 
 
-def test_what_is_durable_becomes_ready_in_steps() -> None:
+def test_durable_messages_become_ready_in_steps() -> None:
     bench = bench_of()
     tx, _ = transaction(bench)
     engine = bench.enter()
@@ -420,7 +420,7 @@ def test_a_consumer_may_end_while_a_rollback_gives_its_deliveries_back(bench: Be
     bench.check()
 
 
-def test_what_was_let_go_while_a_rollback_goes_on_returns_to_its_queue(bench: Bench) -> None:
+def test_a_message_released_during_a_rollback_returns_to_its_queue(bench: Bench) -> None:
     kept = Kept(bench, 3 * STEP)
     bench.limit_ticks(12, least=12)
     bench.enter().transactions.rollback(kept.tx)
@@ -430,7 +430,7 @@ def test_what_was_let_go_while_a_rollback_goes_on_returns_to_its_queue(bench: Be
     assert [message.id for message in kept.taker.taken] == [*kept.ids, kept.ids[-1]], "it is delivered again"
 
 
-def test_who_rolls_back_what_is_being_rolled_back_is_told_at_the_end_too(bench: Bench) -> None:
+def test_a_second_rollback_is_answered_at_the_end_too(bench: Bench) -> None:
     kept, told = Kept(bench, 3 * STEP), list[str]()
     bench.limit_ticks(12, least=12)
     bench.enter().transactions.rollback(kept.tx, lambda: told.append("first"))

@@ -29,7 +29,7 @@ def counted(bench: Bench, name: str = "a") -> dict[bytes, int]:
     return {body_of(message): queue.delivery_count(message.id) for message in bench.messages(name)}
 
 
-def test_what_is_not_in_the_journal_comes_back_without_a_record() -> None:
+def test_a_message_that_is_not_in_the_journal_returns_without_a_record() -> None:
     """Not durable, on a durable queue, and refused, with a delay."""
     bench = Bench(DELAY)
     (message,) = bench.sent("a", b"1", durable=False)
@@ -89,7 +89,7 @@ def test_the_table(how: DeliveryOutcome, failed: int, again: bool, delayed: bool
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_what_has_left_once_says_so_for_ever(strict: bool) -> None:
+def test_a_message_that_has_left_once_stays_redelivered(strict: bool) -> None:
     """Also when the next consumer gives it back in good order, and without a record for each return."""
     bench = Bench({"match": "a", "delivery-count-persistence": "strict" if strict else "on-return"})
     bench.sent("a", b"1", b"2")
@@ -110,7 +110,7 @@ def test_one_poison_message_does_not_kill_those_sent_ahead_with_it() -> None:
     assert (counted(bench), redelivered(bench)) == ({b"1": 0, b"2": 0}, {b"1", b"2"})
 
 
-def test_what_never_left_is_withdrawn(bench: Bench) -> None:
+def test_a_message_that_never_left_is_withdrawn(bench: Bench) -> None:
     messages = bench.sent("a", b"1", b"2", b"3")
     taker = bench.take("a")
     bench.enter().consumers.withdraw(taker.consumer, messages[1:])
@@ -312,7 +312,7 @@ def test_a_postponed_message_goes_with_its_queue() -> None:
 
 
 @pytest.mark.parametrize("settings", [DELAY, {**DELAY, **STRICT}])
-def test_what_was_never_sent_is_ready_at_once_and_not_counted(settings: dict[str, object]) -> None:
+def test_a_message_that_was_never_sent_is_ready_at_once_and_not_counted(settings: dict[str, object]) -> None:
     bench = Bench(settings)
     messages = bench.sent("a", b"1", b"2")
     taker = bench.take("a")
@@ -440,7 +440,7 @@ def test_a_message_dies_next_whose_next_failure_is_its_last(name: str, expected:
     assert found == expected
 
 
-def test_what_is_rejected_and_cannot_become_a_dead_letter_has_failed_once_more() -> None:
+def test_a_rejected_message_that_cannot_become_a_dead_letter_has_failed_once_more() -> None:
     """It waits for its delay, and the count survives a restart."""
     bench = Bench({"match": "DLQ", "dead-letter-address": "DLQ", "redelivery-delay": 5000})
     (message,) = bench.sent("DLQ", b"1")

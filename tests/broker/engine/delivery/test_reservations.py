@@ -42,7 +42,7 @@ def test_a_link_that_is_back_gets_what_was_kept_before_anything_else(bench: Benc
     check_accounts(bench.broker)
 
 
-def test_what_is_kept_is_written_once(bench: Bench) -> None:
+def test_reserved_messages_are_written_once(bench: Bench) -> None:
     """A link that comes and goes costs no record for what it has."""
     bench.sent("a", b"1", b"2")
     for _ in range(3):
@@ -61,7 +61,7 @@ def test_nothing_leaves_before_the_journal_says_for_whom() -> None:
     assert link.take() == [b"1"]
 
 
-def test_what_is_not_durable_is_kept_as_long_as_the_broker_runs(bench: Bench) -> None:
+def test_non_durable_messages_are_reserved_as_long_as_the_broker_runs(bench: Bench) -> None:
     bench.sent("a", b"1", durable=False)
     bench.close(attach(bench), redelivery.LOST)
     assert (bench.take("a").take(), kept(bench)) == ([], [b"1"])
@@ -101,7 +101,7 @@ def test_more_than_there_are_packet_ids_is_not_kept(bench: Bench, monkeypatch: p
     assert (kept(bench), bench.take("a").take()) == ([b"0", b"1", b"2"], [b"3", b"4"])
 
 
-def test_what_waits_to_be_sent_again_is_kept_when_the_link_goes_once_more(bench: Bench) -> None:
+def test_messages_that_wait_to_be_sent_again_stay_reserved_when_the_link_goes_once_more(bench: Bench) -> None:
     """The session has it, and the peer's window no room: it has left before, and may be there."""
     messages = bench.sent("a", b"1", b"2", b"3")
     bench.close(attach(bench, credit=2), redelivery.LOST)
@@ -133,7 +133,7 @@ def test_a_queue_that_is_deleted_takes_along_what_its_link_had(again: bool) -> N
     bench.check()
 
 
-def test_what_is_released_says_that_it_has_been_delivered_before(bench: Bench) -> None:
+def test_released_messages_say_that_they_have_been_delivered_before(bench: Bench) -> None:
     (message,) = bench.sent("a", b"1")
     bench.close(attach(bench), redelivery.LOST)
     bench.broker.advance(LINK.ms)
@@ -142,7 +142,7 @@ def test_what_is_released_says_that_it_has_been_delivered_before(bench: Bench) -
     assert message.id in queue.states
 
 
-def test_what_leaves_after_a_restart_is_kept_beside_what_had_left_before(bench: Bench) -> None:
+def test_messages_that_leave_after_a_restart_are_reserved_beside_earlier_ones(bench: Bench) -> None:
     """No two messages have one number in the link's session."""
     messages = bench.sent("a", b"1", b"2", b"3")
     link = attach(bench, credit=3)

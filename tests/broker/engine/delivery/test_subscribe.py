@@ -26,7 +26,7 @@ def subscribed(bench: Bench, **request: Any) -> Taker:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_stays_when_the_subscriber_goes(bench: Bench, kind: str) -> None:
+def test_queues_that_stay_when_the_subscriber_goes(bench: Bench, kind: str) -> None:
     taker = subscribed(bench, **KINDS[kind])
     queue = taker.consumer.queue
     stays = kind.endswith("durable")

@@ -156,7 +156,7 @@ def test_the_limit_of_what_it_acknowledges() -> None:
     bench.check()
 
 
-def test_what_it_acknowledges_pulls_no_more_from_disk_than_its_limit() -> None:
+def test_acknowledgements_pull_no_more_from_disk_than_their_limit() -> None:
     limits = small().limits.model_copy(update={"open_transactions_bytes_max": 100_000})
     paging = {"match": "a", "address-full-policy": "PAGE", "max-size-bytes": 50_000, "max-read-page-bytes": 20_000}
     bench = Bench(paging, limits=limits, segment_bytes=1 << 20)
@@ -281,7 +281,7 @@ def test_one_that_takes_too_long_is_rolled_back(bench: Bench) -> None:
     assert tx.closed
 
 
-def test_what_is_kept_stays_with_the_consumer_when_the_transaction_is_undone(bench: Bench) -> None:
+def test_kept_deliveries_stay_with_the_consumer_when_the_transaction_is_undone(bench: Bench) -> None:
     messages = bench.sent("a", b"1", b"2")
     taker = bench.take("a", counted=True)
     engine = bench.enter()
@@ -308,7 +308,7 @@ def test_what_is_kept_stays_with_the_consumer_when_the_transaction_is_undone(ben
     assert [queue.delivery_count(m.id) for m in messages] == counts
 
 
-def test_what_is_kept_counts_as_sent_beside_deliveries_that_await_the_disk() -> None:
+def test_kept_deliveries_count_as_sent_beside_those_that_await_the_disk() -> None:
     """Strict: it failed by the rollback and by the lost connection, and the message that never left did not."""
     bench = Bench({"match": "a", "delivery-count-persistence": "strict"})
     taker = bench.take("a", counted=True)

@@ -268,7 +268,7 @@ def test_a_message_without_an_answer_does_not_match(text: str, caplog: pytest.Lo
     assert len(caplog.records) == 2, "each filter tells of its first failure only"
 
 
-def test_what_is_decided_is_not_evaluated_further() -> None:
+def test_a_decided_condition_is_not_evaluated_further() -> None:
     assert compiled("flag OR name * 2 = 1").matches(MESSAGE)
     assert compiled("NOT (off AND name * 2 = 1)").matches(MESSAGE)
     assert compiled("NOT (rank BETWEEN 200 AND name * 2)").matches(MESSAGE)

@@ -73,7 +73,7 @@ def test_every_attribute_comes_from_the_settings_and_from_text(name: str) -> Non
         ("colour", "red", "queues have no attribute 'colour'; they have consumers-before-dispatch"),
     ],
 )
-def test_what_is_no_attribute(name: str, text: str, wanted: str) -> None:
+def test_no_attribute(name: str, text: str, wanted: str) -> None:
     with pytest.raises(InvalidAttribute, match=wanted):
         parse(name, text)
 
@@ -93,7 +93,7 @@ def test_differences_in_words() -> None:
     ]
 
 
-def test_what_makes_a_last_value_queue() -> None:
+def test_attributes_that_make_a_last_value_queue() -> None:
     assert with_requested(PLAIN, {"last_value": True}).key == "_AMQ_LVQ_NAME"
     assert with_requested(PLAIN, {"last_value_key": "k"}).key == "k"
     assert PLAIN.key == ""

@@ -36,7 +36,7 @@ def test_the_most_specific_entry_decides_alone() -> None:
     assert allowed(rights, "a.x.c")
 
 
-def test_what_the_deciding_entry_does_not_give_is_denied() -> None:
+def test_a_permission_that_the_deciding_entry_does_not_give_is_denied() -> None:
     rights = PermissionTable([("#", {SEND: ROLES}), ("a", {CONSUME: ROLES})]).rights("", "")
     assert rights.grants(ROLES, CONSUME, "a")
     assert not rights.grants(ROLES, SEND, "a"), "nothing is merged"
@@ -89,7 +89,7 @@ def test_a_name_with_an_escape_fits_nothing(name: str) -> None:
         assert not rights.rights(name, name).grants_reading(ROLES, CONSUME, address)
 
 
-def test_what_is_written_out_comes_before_what_is_filled_in() -> None:
+def test_a_literal_entry_comes_before_a_filled_in_one() -> None:
     rights = table(**{"a.%u": True, "a.alice": False})
     assert not allowed(rights, "a.alice", user="alice")
     assert allowed(rights, "a.bob", user="bob")
@@ -124,7 +124,9 @@ def test_somewhere_is_where_any_entry_grants_it() -> None:
 
 
 @pytest.mark.parametrize("permission", list(Permission))
-def test_who_sees_messages_needs_the_right_to_all_that_a_wildcard_address_matches(permission: Permission) -> None:
+def test_seeing_messages_needs_the_right_to_every_address_that_a_wildcard_address_matches(
+    permission: Permission,
+) -> None:
     given = [("#", dict.fromkeys(Permission, ROLES)), ("a.b", dict[Permission, frozenset[str]]())]
     sees = permission in (Permission.CONSUME, Permission.BROWSE, Permission.MANAGE)
     assert PermissionTable(given).rights("", "").allows(ROLES, permission, "a.*") is not sees

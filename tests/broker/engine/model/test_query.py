@@ -53,7 +53,7 @@ def test_values_may_be_encoded() -> None:
         ("&".join(["exclusive=true"] * (PARAMETERS_MAX + 1)), "at most 32"),
     ],
 )
-def test_what_is_refused(query: str, wanted: str) -> None:
+def test_refused_queries(query: str, wanted: str) -> None:
     if "=" not in query:
         assert split_query(f"q?{query}") == (f"q?{query}", NO_QUERY)
         return

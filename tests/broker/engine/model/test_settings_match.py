@@ -135,7 +135,7 @@ def test_nothing_set_is_the_defaults() -> None:
     assert dict(SettingsTable([], DEFAULTS).resolve("a")) == DEFAULTS
 
 
-def test_what_is_resolved_cannot_be_changed_from_outside() -> None:
+def test_resolved_settings_cannot_be_changed_from_outside() -> None:
     fields: dict[str, object] = {"max": 1}
     defaults = dict(DEFAULTS)
     merged = SettingsTable([("a", fields)], defaults)

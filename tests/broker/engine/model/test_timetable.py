@@ -46,7 +46,7 @@ def test_the_same_key_at_the_same_time_replaces() -> None:
     assert table.pop_due(5, 9) == ["new"]
 
 
-def test_what_is_removed_leaves_nothing_behind() -> None:
+def test_a_removed_entry_leaves_nothing_behind() -> None:
     table: Timetable[int, int] = Timetable()
     for n in range(4 * STALE_DUES_MAX):
         table.add(n + 1, n, n)

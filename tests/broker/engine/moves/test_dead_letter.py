@@ -35,7 +35,7 @@ def test_a_rejection_says_by_whom_and_why(text: str) -> None:
     assert notes(bench.only("DLQ"))["_AMQ_DL_TEXT"] == (f"{by}: {text}" if text else by)
 
 
-def test_what_a_dead_letter_carries() -> None:
+def test_the_headers_of_a_dead_letter() -> None:
     bench = Bench(ONCE)
     expiration = bench.broker.now + 10_000
     die(bench, user="u", priority=7, expiration=expiration, head=b"colour:red\n")
@@ -68,7 +68,7 @@ def test_what_a_dead_letter_carries() -> None:
     assert bench.queue("DLQ").delivery_count(letter.id) == 0
 
 
-def test_what_the_journal_knows_of_a_death() -> None:
+def test_the_journal_records_a_death() -> None:
     bench = Bench({**ONCE, "max-delivery-attempts": 2})
     (message,) = bench.sent("a", b"1", user="u")
     taker = bench.take("a", client_id="clerk", remote="10.0.0.1:5")
@@ -84,7 +84,7 @@ def test_what_the_journal_knows_of_a_death() -> None:
     assert (death.client, death.remote) == ("clerk", "10.0.0.1:5")
 
 
-def test_what_an_expired_message_and_the_journal_know_of_it(bench: Bench) -> None:
+def test_an_expired_message_and_the_journal_record_its_expiry(bench: Bench) -> None:
     expiration = bench.broker.now + 1000
     (message,) = bench.sent("a", b"1", expiration=expiration, expiry_source=1)
     bench.broker.advance(1000)
@@ -97,7 +97,7 @@ def test_what_an_expired_message_and_the_journal_know_of_it(bench: Bench) -> Non
     assert (expiry.consumers, expiry.attempts, expiry.address) == (0, 0, "a")
 
 
-def test_what_dies_on_a_non_durable_queue_has_a_record_if_its_dead_letter_is_durable() -> None:
+def test_a_death_on_a_non_durable_queue_has_a_record_if_its_dead_letter_is_durable() -> None:
     """The queue is in no journal: the record names none, and nothing left it; the dead letter says where it was."""
     bench = Bench({"match": "t", "max-delivery-attempts": 2})
     taker = bench.take("t", RoutingType.MULTICAST, client_id="clerk")
@@ -123,7 +123,7 @@ def test_what_dies_on_a_non_durable_queue_has_a_record_if_its_dead_letter_is_dur
 
 
 @pytest.mark.parametrize(("durable", "address"), [(False, "DLQ"), (True, "")])
-def test_what_dies_on_a_non_durable_queue_and_leaves_no_durable_dead_letter_has_no_record(
+def test_a_death_on_a_non_durable_queue_without_a_durable_dead_letter_has_no_record(
     durable: bool, address: str
 ) -> None:
     bench = Bench({"match": "t", "max-delivery-attempts": 1, "dead-letter-address": address})

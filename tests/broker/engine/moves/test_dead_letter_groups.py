@@ -137,7 +137,7 @@ def test_groups_beyond_the_limit_are_counted_together() -> None:
 
 
 @pytest.mark.parametrize("paged", [False, True])
-def test_what_moves_between_steps_counts_once(paged: bool) -> None:
+def test_messages_that_move_between_steps_count_once(paged: bool) -> None:
     b = bench(paged=paged, step=1)
     die(b, "orders", 12)
     groups = DeadLetterGroups(["DLQ"], ["origin"])
@@ -203,7 +203,7 @@ def test_a_disk_that_cannot_be_read_is_told_and_the_count_goes_on() -> None:
     assert counts(groups) == {DeadLetterGroup(origin="orders"): 8}
 
 
-def test_what_is_damaged_is_counted_as_unreadable() -> None:
+def test_damaged_messages_are_counted_as_unreadable() -> None:
     b = bench(paged=True)
     die(b, "orders", 8)
     tail = b.queue("DLQ").tail

@@ -63,7 +63,7 @@ def test_whom_a_rule_fits(fields: dict[str, object], fits: bool) -> None:
     assert rule(action="leave", **fields).fits(LETTER) is fits
 
 
-def test_what_has_not_died_is_no_dead_letter() -> None:
+def test_a_message_that_has_not_died_is_no_dead_letter() -> None:
     assert dead_letter("DLQ", MESSAGE) is None
     header = MESSAGE.header.copy("DLQ", {"_AMQ_DL_REASON": "expired", "_AMQ_DL_TIME": 7, "_AMQ_DL_RETRIES": 2})
     message = Message.of(header, b"", b"")

@@ -121,7 +121,7 @@ def test_a_refused_attempt_does_not_hinder_the_next() -> None:
 # -- the other actions -------------------------------------------------------------------------------------------------
 
 
-def test_what_is_discarded_leaves_by_name() -> None:
+def test_discarded_messages_leave_by_name() -> None:
     b = bench({"action": "discard", "reasons": ["rejected"], "min-age": 5000})
     b.die("a", b"x", b"y")
     b.broker.advance(4999)
@@ -222,7 +222,7 @@ def test_replies_in_a_circle_come_to_an_end() -> None:
     assert b.broker.reported("rule.refused")[0]["reason"] == "link-hops"
 
 
-def test_what_is_left_stays_whatever_follows() -> None:
+def test_messages_left_by_a_rule_stay_whatever_follows() -> None:
     b = bench({"action": "leave", "selector": "colour = 'red'"}, {"action": "discard", "min-age": 1})
     b.die("a", b"x")
     b.broker.advance(1)
@@ -342,7 +342,7 @@ def test_consumers_get_what_rules_have_left() -> None:
 
 
 @pytest.mark.parametrize("in_transaction", [False, True])
-def test_what_a_consumer_held_is_tried_when_it_is_back(in_transaction: bool) -> None:
+def test_messages_that_a_consumer_held_are_tried_when_they_are_back(in_transaction: bool) -> None:
     b = bench({"action": "retry", "every": 1000, "at-most": 1}, {"action": "discard", "min-age": 2000})
     taker = b.take("DLQ")
     b.die("a", b"x")
@@ -363,7 +363,7 @@ def test_what_a_consumer_held_is_tried_when_it_is_back(in_transaction: bool) -> 
     b.check()
 
 
-def test_what_a_consumer_held_when_the_rules_came() -> None:
+def test_messages_that_a_consumer_held_when_the_rules_came() -> None:
     """They are large: what is given back at once takes several steps."""
     b = bench(segment_bytes=16 << 20)
     bodies = [b"%d" % n * 50_000 for n in range(10, 50)]
@@ -379,7 +379,7 @@ def test_what_a_consumer_held_when_the_rules_came() -> None:
 
 
 @pytest.mark.parametrize("closed", [False, True])
-def test_what_a_transaction_held_when_the_rules_came(closed: bool) -> None:
+def test_messages_that_a_transaction_held_when_the_rules_came(closed: bool) -> None:
     b = bench()
     b.die("a", b"x", b"y")
     taker = b.take("DLQ")

@@ -54,7 +54,7 @@ def test_a_dead_letter_goes_back_as_if_it_were_new() -> None:
     assert reasons(check_accounts(bench.broker)["DLQ"]) == {RemovalReason.MOVED: 1}
 
 
-def test_what_goes_back_carries_its_last_origin_and_its_whole_history(bench: Bench) -> None:
+def test_a_retried_message_has_its_last_origin_and_its_whole_history(bench: Bench) -> None:
     bench.die("a", b"1")
     dead = bench.only("DLQ")
     died = notes(dead)
@@ -230,7 +230,7 @@ def test_a_queue_that_would_forget_it_does_not_get_it(bench: Bench) -> None:
     assert (bench.bodies("DLQ"), taker.take()) == ([b"1"], [b"1", b"2", b"2"])
 
 
-def test_what_was_sent_there_has_no_origin_and_what_came_from_there_stays() -> None:
+def test_a_message_sent_there_has_no_origin_and_one_that_came_from_there_stays() -> None:
     bench = Bench({"match": "a", "dead-letter-address": "a.dead"})
     bench.sent("DLQ", b"sent")
     bench.die("b", b"dead")
@@ -372,7 +372,7 @@ def test_one_id(bench: Bench) -> None:
     assert bench.retry(selection=MessageRange(ids=(dead[0].id,))).refused == {"delivering": 1}
 
 
-def test_what_consumers_hold_is_left_to_them(bench: Bench) -> None:
+def test_messages_of_consumers_are_left_to_them(bench: Bench) -> None:
     bench.die("a", b"1", b"2")
     taker = bench.take("DLQ", window=1)
     assert bench.retry().moved == 1
@@ -413,7 +413,7 @@ def test_a_step_at_its_limit(count: int, complete: bool) -> None:
     assert (step.moved, step.complete) == (min(count, 4), complete)
 
 
-def test_what_dies_again_meanwhile_does_not_go_round(bench: Bench) -> None:
+def test_a_message_that_dies_again_meanwhile_does_not_go_round(bench: Bench) -> None:
     bench.die("a", b"1")
     first = bench.retry()
     taker = bench.take("a")
@@ -466,7 +466,7 @@ def test_a_full_address_takes_what_comes_back() -> None:
 
 
 @pytest.mark.parametrize(("limit", "taken"), [({"max-size-messages": 5}, 5), ({"max-size-bytes": 1_600}, 2)])
-def test_what_a_full_address_cannot_page_stays(limit: dict[str, object], taken: int) -> None:
+def test_messages_for_a_full_address_that_cannot_page_stay(limit: dict[str, object], taken: int) -> None:
     """A move takes many messages in a step: those before count too."""
     bench = Bench({"match": "b", **limit})
     bench.declare("b", last_value=True)
@@ -480,7 +480,7 @@ def test_what_a_full_address_cannot_page_stays(limit: dict[str, object], taken: 
 # -- away --------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_removed_leaves_by_name_and_stays_away(bench: Bench) -> None:
+def test_removed_messages_leave_by_name_and_stay_away(bench: Bench) -> None:
     first, *_ = bench.sent("a", b"1", b"2", b"3")
     taker = bench.take("a", window=1)
     bench.sent("a", b"4", scheduled=bench.broker.now + 60_000)

@@ -41,7 +41,7 @@ def started(*settings: dict[str, object], remote: str = "xy") -> Bench:
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_what_is_sent_to_a_remote_queue_waits_as_it_is(restart: bool) -> None:
+def test_a_message_for_a_remote_queue_waits_as_it_is(restart: bool) -> None:
     bench = started(X, OUT)
     bench.sent("x", b"1", b"2", head=b"colour:red\n", priority=7, expiration=bench.broker.now + 9_000)
     if restart:
@@ -93,7 +93,7 @@ def test_a_remote_queue_without_a_dead_letter_address() -> None:
     assert queue.left[RemovalReason.KILLED] == 1
 
 
-def test_what_may_die() -> None:
+def test_messages_that_may_die() -> None:
     """A dead-letter address that is there, is another, and takes the message."""
     bench = Bench({"match": "a", "dead-letter-address": "b"}, {"match": "b", "dead-letter-address": "b"})
     (on_a,) = bench.sent("a", b"1")
@@ -223,7 +223,7 @@ def test_every_message_is_where_a_list_would_have_it(seed: int) -> None:
 
 
 @pytest.mark.parametrize("rule", [None, {"action": "move", "to": "x"}, {"action": "reply"}])
-def test_what_is_moved_to_a_remote_queue_waits_for_the_link(rule: dict[str, object] | None) -> None:
+def test_a_message_moved_to_a_remote_queue_waits_for_the_link(rule: dict[str, object] | None) -> None:
     rules = sections(*[rule] if rule else [])
     diverts = {"x": section("x", "out", exclusive=True)}
     bench = linked(Bench(X, OUT, diverts=diverts, dead_letter_rules=rules))

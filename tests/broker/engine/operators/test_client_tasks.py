@@ -142,7 +142,7 @@ def test_an_export_removes_what_its_client_has() -> None:
     check_accounts(bench.broker)
 
 
-def test_what_is_no_step_of_it_is_refused(bench: Bench) -> None:
+def test_a_call_that_is_no_step_of_it_is_refused(bench: Bench) -> None:
     bench.sent("a", b"1")
     task = begun(bench)
     with pytest.raises(InvalidTask, match=f"task {task.id} is not of kind import, but export"):

@@ -152,7 +152,7 @@ def test_a_start_on_a_disk_that_is_too_full_and_a_limit_that_is_off() -> None:
     assert not watched(files, max_disk_usage=-1).engine.usage.disk.full
 
 
-def test_what_was_seen_last_holds_while_nobody_can_look() -> None:
+def test_the_last_figure_holds_while_the_disk_cannot_be_read() -> None:
     files = SimFiles(capacity=CAPACITY)
     broker = watched(files)
     fill(files, 60)

@@ -123,7 +123,7 @@ def test_between_two_steps_others_have_their_turn() -> None:
     assert 10 < task.progress.moved < 40
 
 
-def test_what_arrives_meanwhile_stays() -> None:
+def test_messages_that_arrive_meanwhile_stay() -> None:
     bench = Bench(engine_limits={"move_step_max": 2})
     dead(bench, "a", 4)
     task = start(bench, RETRY)
@@ -446,7 +446,7 @@ def test_on_a_full_journal_each_step_of_a_task_may_make_room_for_the_next() -> N
         (RETRY, {"rate": RATE_MAX + 1}, InvalidTask),
     ],
 )
-def test_what_cannot_be_done_is_refused(
+def test_impossible_tasks_are_refused(
     bench: Bench, kind: TaskKind, more: dict[str, Any], error: type[EngineError]
 ) -> None:
     dead(bench, "a", 1)

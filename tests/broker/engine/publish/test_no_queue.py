@@ -38,7 +38,7 @@ def test_a_disabled_queue_refuses_and_nothing_changes(destination: str, routing_
     assert bench.engine.addresses["a"].unrouted == 0
 
 
-def test_what_no_dead_letter_queue_takes_either_is_refused() -> None:
+def test_a_send_that_no_dead_letter_queue_takes_either_is_refused() -> None:
     bench = closed({"match": "a", "send-to-dla-on-no-route": True, "dead-letter-address": "D"})
     home = bench.enter().configuration.declare("D", {ANYCAST})
     bench.engine.configuration.declare_queue(home, "D", ANYCAST, durable=True, selector="FALSE")
@@ -52,7 +52,7 @@ def test_what_no_dead_letter_queue_takes_either_is_refused() -> None:
     assert bench.bodies("D") == []
 
 
-def test_what_is_not_durable_may_be_lost() -> None:
+def test_non_durable_messages_may_be_lost() -> None:
     bench = closed()
     bench.sent("a", b"1", durable=False)
     assert bench.engine.addresses["a"].unrouted == 1
@@ -189,7 +189,7 @@ def test_a_deleted_queue_refuses(bench: Bench) -> None:
         bench.engine.producers.publish([send]).check()
 
 
-def test_what_cannot_be_made_refuses() -> None:
+def test_a_queue_that_cannot_be_created_refuses() -> None:
     bench = Bench({"match": "a", "auto-create-queues": False})
     with pytest.raises(NoQueue, match="auto-create-queues is off"):
         bench.send("a", b"1")

@@ -67,7 +67,7 @@ def test_each_of_a_run_has_one_and_what_was_routed_has_none() -> None:
     check_accounts(bench.broker)
 
 
-def test_what_is_not_durable_leaves_no_record() -> None:
+def test_non_durable_messages_leave_no_record() -> None:
     bench = Bench(KEPT)
     bench.sent("t.x", b"1", routing_type=MULTICAST, durable=False)
     assert bench.bodies("DLQ") == [b"1"]
@@ -134,7 +134,7 @@ def test_an_anycast_queue_is_made_for_it(crash: bool) -> None:
     check_accounts(bench.broker)
 
 
-def test_what_was_sent_to_one_queue_goes_back_to_that_one() -> None:
+def test_a_message_sent_to_one_queue_goes_back_to_that_one() -> None:
     bench = Bench(KEPT)
     one, other = (bench.take("t.x", MULTICAST, name=name, durable_name=name) for name in ("one", "other"))
     queue = one.consumer.queue.name

@@ -92,7 +92,7 @@ def test_identities_rise_with_arrival_and_records_with_identities(bench: Bench) 
     assert [message.id for message in bench.messages("all")] == ids
 
 
-def test_what_finds_no_queue_is_gone_by_name(bench: Bench) -> None:
+def test_messages_without_a_queue_leave_by_name(bench: Bench) -> None:
     subscription(bench, "all", "t.#")
     publish(bench, TOPICS)
     assert bench.engine._state.totals.unrouted == 3
@@ -111,7 +111,7 @@ def test_one_entry(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("limit", ["max-size-messages", "max-size-bytes"])
-def test_what_could_fill_an_address_goes_another_way(limit: str) -> None:
+def test_sends_that_could_fill_an_address_go_another_way(limit: str) -> None:
     most = 4 if limit == "max-size-messages" else 4 * 289
     bench = Bench({"match": "t.a", limit: most})
     subscription(bench, "all", "#")

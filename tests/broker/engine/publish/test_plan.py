@@ -90,7 +90,7 @@ def test_a_plan_changes_nothing() -> None:
     assert [bench.bodies(queue) for queue in ("a1", "a2", "b", "c")] == [[]] * 4
 
 
-def test_what_is_planned_is_done() -> None:
+def test_a_plan_is_carried_out() -> None:
     bench = busy()
     send = bench.prepare("a", b"1", b"2", b"3", head=b"colour:blue\n")
     state = bench.engine._state

@@ -49,7 +49,7 @@ def test_a_rolled_back_send_leaves_no_address(late: bool) -> None:
     assert not [name for name in after.engine.addresses if name.startswith("a")]
 
 
-def test_what_others_use_by_then_stays() -> None:
+def test_resources_that_others_use_by_then_stay() -> None:
     bench = Bench()
     tx = bench.begin()
     sends = [found(bench, name) for name in ("sent", "consumed", "committed")]
@@ -67,7 +67,7 @@ def test_what_others_use_by_then_stays() -> None:
     assert bench.bodies("committed") == [b"x"]
 
 
-def test_what_was_there_before_stays(bench: Bench) -> None:
+def test_resources_that_existed_before_stay(bench: Bench) -> None:
     bench.declare("a")
     tx = bench.begin()
     send = found(bench, "a")

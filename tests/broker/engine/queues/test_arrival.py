@@ -73,7 +73,7 @@ def test_a_text_is_evaluated_once_for_a_message_and_its_cost_is_counted(bench: B
     assert bench.bodies("other") == [b"1"]
 
 
-def test_what_filters_cost_follows_the_queues(bench: Bench) -> None:
+def test_the_cost_of_filters_follows_the_queues(bench: Bench) -> None:
     wide = " OR ".join(["a = 1"] * 100)
     declare(bench, "t.a", q=(MULTICAST, wide))
     producers = bench.enter().producers
@@ -142,7 +142,7 @@ def test_a_full_queue_name_reaches_that_queue_alone_and_its_filter_holds(bench: 
     assert bench.engine.addresses["a"].unrouted == 1
 
 
-def test_what_no_queue_takes_is_counted_and_recorded(bench: Bench) -> None:
+def test_messages_that_no_queue_takes_are_counted_and_recorded(bench: Bench) -> None:
     bench.sent("a", b"1", b"2", routing_type=MULTICAST)
     bench.sent("a", b"3", routing_type=MULTICAST, durable=False)
     assert "a" not in bench.engine.addresses

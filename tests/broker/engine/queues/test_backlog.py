@@ -36,7 +36,7 @@ def test_a_run_ends_at_its_count_or_its_bytes_and_always_has_one() -> None:
     assert len(backlog) == 2
 
 
-def test_what_comes_back_goes_before_everything_younger() -> None:
+def test_returned_messages_go_before_everything_younger() -> None:
     backlog = Backlog()
     messages = [message(n) for n in range(1, 7)]
     backlog.append(messages, 4)
@@ -61,7 +61,7 @@ def test_a_discarded_message_that_comes_back_is_there() -> None:
     assert ids(backlog.clear()) == [1, 2, 3]
 
 
-def test_what_comes_back_or_leaves_touches_hardly_any_of_a_long_backlog() -> None:
+def test_returns_and_removals_touch_hardly_any_of_a_long_backlog() -> None:
     """The messages that are moved: those of one block, whatever the length and the place."""
     backlog = Backlog()
     many = [message(n) for n in range(1, 100_001)]

@@ -111,7 +111,7 @@ def test_a_producer_goes_on_once_none_of_its_addresses_stops_it() -> None:
     assert not producer.blocked
 
 
-def test_what_leaves_its_address_while_memory_is_full_lets_it_go_on_when_that_is_over() -> None:
+def test_messages_that_leave_while_memory_is_full_unblock_their_address_when_that_is_over() -> None:
     bench = limited()
     producer = Producing()
     (own,) = bench.sent("a.0", b"x")

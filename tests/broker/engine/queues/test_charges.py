@@ -51,7 +51,7 @@ def _own(kind: str, at: int) -> dict[str, Any]:
         ("annotation", 1),
     ],
 )
-def test_what_messages_take_in_memory_is_charged(kind: str, run: int) -> None:
+def test_memory_of_messages_is_charged(kind: str, run: int) -> None:
     """Each run of messages has a header, and times, of its own."""
     bench = Bench()
     bench.sent("a", b"first", durable=False)
@@ -87,7 +87,7 @@ def _send(bench: Bench, run: int, number: int, own: dict[str, Any]) -> None:
     ],
 )
 @pytest.mark.parametrize("transacted", [False, True])
-def test_what_the_address_adds_to_a_message_is_charged(
+def test_bytes_that_the_address_adds_to_a_message_are_charged(
     settings: dict[str, object], first: int, second: int, transacted: bool
 ) -> None:
     bench = Bench({"match": "a", **settings})

@@ -83,7 +83,7 @@ def test_individual_covers_itself() -> None:
         ),
     ],
 )
-def test_what_an_operator_reads(names: dict[str, str], text: str) -> None:
+def test_figures_for_an_operator(names: dict[str, str], text: str) -> None:
     assert consumer(AckMode.AUTO, window=-1, **names).describe == text
 
 
@@ -131,7 +131,7 @@ def test_several_at_once_are_one_step_or_nothing(mode: AckMode, delivered: list[
 
 
 @pytest.mark.parametrize(("window", "counted", "granted"), [(1000, False, 0), (2, True, 0), (-1, True, 2)])
-def test_what_is_taken_back_has_used_no_credit(window: int, counted: bool, granted: int) -> None:
+def test_withdrawn_messages_have_used_no_credit(window: int, counted: bool, granted: int) -> None:
     taker = consumer(AckMode.CUMULATIVE, window=window, counted=counted)
     if granted:
         taker.credit = granted

@@ -75,7 +75,7 @@ def test_nothing_is_matched_before_a_consumer_asks_and_then_within_the_budget() 
     assert len(match.looked) == 5001
 
 
-def test_what_arrives_returns_or_leaves_while_it_is_matched() -> None:
+def test_messages_that_arrive_return_or_leave_during_a_match() -> None:
     line, match = Line(), Counted(modulo(10, 0))
     many = [message(n) for n in range(1, 101)]
     line.backlog.append(many, 4)
@@ -199,7 +199,7 @@ def test_each_consumer_is_sent_each_message_that_stays_once() -> None:
     assert len(line.backlog) == 3
 
 
-def test_what_comes_in_behind_cursors_on_a_queue_that_keeps_messages_is_matched_within_the_budget() -> None:
+def test_messages_behind_cursors_on_a_queue_that_keeps_messages_are_matched_within_the_budget() -> None:
     line = Line(message(1_000), kind=KeptBacklog)
     wanted = Counted(modulo(2, 0))
     line.backlog.attach("even", wanted)

@@ -152,7 +152,7 @@ def test_a_full_forwarding_address_refuses_the_send() -> None:
     assert (bench.bodies("a"), bench.bodies("b")) == ([b"1"], [b"1"])
 
 
-def test_what_a_full_address_drops_is_not_diverted_and_the_rest_of_its_run_is() -> None:
+def test_messages_that_a_full_address_drops_are_not_diverted_and_the_rest_of_the_run_is() -> None:
     """The exclusive divert x leads to a queue, y to none."""
     bench = bench_with(
         {"match": "a", "address-full-policy": "DROP", "max-size-messages": 1},

@@ -96,7 +96,7 @@ def test_an_id_outlives_its_message(bench: Bench) -> None:
     assert bench.bodies("a") == []
 
 
-def test_what_was_not_accepted_is_not_remembered() -> None:
+def test_messages_that_were_not_accepted_are_not_remembered() -> None:
     bench = Bench({"match": "a", "max-size-messages": 0, "address-full-policy": "DROP"})
     bench.sent("a", b"1", head=head("x"))
     assert ids(bench, "a") == 0
@@ -401,7 +401,7 @@ def test_a_message_of_a_link_that_is_diverted_comes_once() -> None:
 
 @interpreted
 @pytest.mark.parametrize("seed", range(4))
-def test_what_is_remembered_is_what_a_list_would_say(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remembered_ids_are_those_of_a_list(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients and links of two users, on two addresses, in any order, over restarts and copying forward."""
     monkeypatch.setattr(duplicates, "LINK_IDS_MAX", 4)
     print("seed", seed)
@@ -505,7 +505,7 @@ def test_link_ids_count_as_used_memory_until_they_are_forgotten(bench: Bench) ->
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_who_has_the_most_link_ids_loses_some_if_they_take_too_much_memory(bench: Bench, restart: bool) -> None:
+def test_the_largest_holder_of_link_ids_loses_some_if_they_take_too_much_memory(bench: Bench, restart: bool) -> None:
     passed_on(bench, "a", 1, 2, 3, user="modest")
     each = bench.engine.usage.link_ids_bytes // 3
     bench.engine.usage.bytes_max = duplicates.IDS_MEMORY_PART * 10 * each

@@ -210,7 +210,7 @@ def test_scheduled_messages_become_ready_at_their_times_though_they_are_on_disk(
 
 @pytest.mark.parametrize("durable", [True, False])
 @pytest.mark.parametrize("crash", [None, False, True])
-def test_what_waits_for_redelivery_goes_back_to_disk(crash: bool | None, durable: bool) -> None:
+def test_messages_that_wait_for_redelivery_go_back_to_disk(crash: bool | None, durable: bool) -> None:
     bench = Bench({"match": "q", **PAGE, "redelivery-delay": 60_000, "max-delivery-attempts": 3})
     peak = Peak(bench)
     assert fill(bench, "q", peak, durable=durable) == MESSAGES
@@ -241,7 +241,7 @@ def test_what_waits_for_redelivery_goes_back_to_disk(crash: bool | None, durable
 
 
 @pytest.mark.parametrize("durable", [True, False])
-def test_what_a_full_disk_still_lets_in_is_paged_like_the_rest(durable: bool) -> None:
+def test_messages_that_a_full_disk_still_lets_in_are_paged_like_the_rest(durable: bool) -> None:
     """Its producer waits, but what had been read from it before enters."""
     bench = Bench({"match": "q", **PAGE, "max-size-bytes": 0})
     bench.declare("q")

@@ -27,7 +27,7 @@ def consumer(on: Queue, id: int, *, even: bool = False) -> Consumer:
     return Consumer(id, on, Taker(), ack_mode=AckMode.INDIVIDUAL, window=-1, predicate=predicate)
 
 
-def test_what_it_lets_in() -> None:
+def test_messages_that_a_queue_accepts() -> None:
     red = Message(MessageHeader("a", StompFormat(), origin="c1"), b"colour:red\n", b"")
     blue = Message(MessageHeader("a", StompFormat(), origin="c2"), b"colour:blue\n", b"")
     everybody = queue()

@@ -34,7 +34,7 @@ def test_everything_is_given_back_with_the_last_queue(bench: Bench) -> None:
     assert reasons(found["q1"]) == reasons(found["q2"]) == {RemovalReason.EVICTED: 2}
 
 
-def test_what_a_link_passed_on_was_not_consumed(bench: Bench) -> None:
+def test_messages_that_a_link_passed_on_were_not_consumed(bench: Bench) -> None:
     """However it is acknowledged: one by one, in a run, all at once, in a transaction; and an ordinary consumer's."""
     sent = bench.sent("a", b"1", b"2", b"3", b"4", b"5", b"6", b"7")
     link = bench.take("a", forwards=True, ack_mode=AckMode.INDIVIDUAL, window=6, counted=True)
@@ -104,7 +104,7 @@ def traffic(bench: Bench) -> None:
 
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("what", ["consumed", "moved", "failed", "delayed", "released", "held", "tx"])
-def test_what_is_said_about_a_message_stays_as_long_as_the_message(what: str, strict: bool) -> None:
+def test_records_about_a_message_stay_as_long_as_the_message(what: str, strict: bool) -> None:
     """The record that says so lies in a segment of its own, in which nothing else lives any more."""
     mode = "strict" if strict else "on-return"
     settings: dict[str, object] = {"match": "a", "delivery-count-persistence": mode}
@@ -147,7 +147,7 @@ def test_what_is_said_about_a_message_stays_as_long_as_the_message(what: str, st
     assert keep.segment
 
 
-def test_what_a_transaction_settles_after_its_queue_was_deleted() -> None:
+def test_a_transaction_that_acknowledges_after_its_queue_was_deleted() -> None:
     for commit in (True, False):
         bench = Bench()
         messages = bench.sent("a", b"1", b"2")

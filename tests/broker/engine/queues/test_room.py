@@ -170,7 +170,7 @@ def test_producers_go_on_when_the_queue_that_cannot_page_is_deleted(full: str) -
 
 @pytest.mark.parametrize("limit", ["page-limit-messages", "page-limit-bytes"])
 @pytest.mark.parametrize("policy", ["FAIL", "DROP"])
-def test_what_is_on_its_way_to_disk_counts_towards_the_page_limits(limit: str, policy: str) -> None:
+def test_messages_on_their_way_to_disk_count_towards_the_page_limits(limit: str, policy: str) -> None:
     settings = {"match": ADDRESS, "max-size-messages": 0, limit: 3, "page-full-policy": policy}
     bench = Bench(settings, lazy_disk=True)
     bench.sent(ADDRESS, b"1", b"2", b"3")
@@ -223,7 +223,7 @@ def wildcard(**settings: object) -> Bench:
     return bench
 
 
-def test_what_a_wildcard_queue_has_on_disk_fills_no_address() -> None:
+def test_messages_of_a_wildcard_queue_on_disk_fill_no_address() -> None:
     bench = wildcard()
     bench.sent("a.b", *[bytes(1000)] * 10, routing_type=RoutingType.MULTICAST, scheduled=bench.broker.now + 1000)
     bench.enter().configuration.change_settings(
@@ -257,7 +257,7 @@ def test_the_page_limits_of_a_wildcard_address_hold_for_all_that_match_it(limit:
 
 @pytest.mark.parametrize("limit", [{"page-limit-messages": 2}, {"page-limit-bytes": 1900}])
 @pytest.mark.parametrize("policy", ["FAIL", "DROP"])
-def test_what_a_wildcard_queue_has_on_disk_counts_for_its_own_address_only(
+def test_messages_of_a_wildcard_queue_on_disk_count_for_its_own_address_only(
     limit: dict[str, object], policy: str
 ) -> None:
     """As in ActiveMQ Artemis, where each address has pages of its own."""

@@ -95,7 +95,7 @@ def test_the_cpu_that_was_used_is_spent_if_it_is_more_than_was_counted() -> None
     assert done == [0, 1, 2, 3, 4, 5, 6, 7]
 
 
-def test_what_the_verbs_of_a_tick_have_used_is_spent_too() -> None:
+def test_time_used_by_the_verbs_of_a_tick_is_spent_too() -> None:
     cpu, done = Cpu(), list[int]()
     steps = Steps(cpu)
     cpu.used += BUDGET

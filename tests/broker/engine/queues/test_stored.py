@@ -93,7 +93,7 @@ def test_a_run_shares_its_facts_and_a_group_has_its_own() -> None:
     assert [message.header.group for message in found] == ["", "", "", "red", "blue"]
 
 
-def test_what_is_in_a_scratch_file_has_no_segment() -> None:
+def test_a_message_in_a_scratch_file_has_no_segment() -> None:
     records = Records(Bench())
     records.add(records.header(), [b"", b""], [b"1", b"2"], [])
     assert [message and message.segment for message in records.read(SCRATCH_FIRST)] == [0, 0]

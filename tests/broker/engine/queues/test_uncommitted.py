@@ -57,7 +57,7 @@ def waits(producer: Producing) -> bool:
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback", "time-out", "refused"])
-def test_what_a_transaction_sends_is_charged_until_its_end(end: str) -> None:
+def test_sends_of_a_transaction_are_charged_until_its_end(end: str) -> None:
     bench = limited({"match": "full", "address-full-policy": "FAIL", "max-size-messages": 0})
     usage, tx = bench.engine.usage, bench.begin()
     messages: list[Message] = bench.sent("a", BODY, BODY, tx=tx) + bench.sent("b", BODY, tx=tx)
@@ -270,7 +270,7 @@ def test_beyond_the_pool_small_holders_get_their_share_and_all_together_twice_as
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_many_do_not_wait_for_is_what_each_does_not(seed: int) -> None:
+def test_the_sum_of_waits_is_that_of_each_wait(seed: int) -> None:
     random, transactions = Random(seed), OpenTransactions(LIMIT)
     opened = [transactions.begin(random.randrange(4)) for _ in range(12)]
     for _ in range(60):

@@ -77,7 +77,7 @@ def test_a_limit_of_none_at_all(drop_oldest: bool) -> None:
     check(bench)
 
 
-def test_what_a_consumer_has_or_could_take_does_not_count() -> None:
+def test_messages_that_a_consumer_has_or_could_take_do_not_count() -> None:
     bench = limited(1, drop_oldest=False)
     taker = bench.attach(Taker(), "t", MULTICAST, durable_name="q", counted=True)
     bench.engine.consumers.grant(taker.consumer, 3)
@@ -157,7 +157,7 @@ def test_a_queue_of_somebody_who_is_away_takes_durable_messages_only() -> None:
     check_counters(bench.broker)
 
 
-def test_what_nobody_who_is_there_takes_is_unrouted() -> None:
+def test_messages_that_no_present_consumer_takes_are_unrouted() -> None:
     bench = limited(-1, drop_oldest=False)
     for name in ("q", "other"):
         bench.queue(name).durable_only = True
@@ -179,7 +179,7 @@ def numbers(first: int, last: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("durable", [True, False])
-def test_what_waits_beyond_memory_is_paged_and_counts(durable: bool) -> None:
+def test_messages_that_wait_beyond_memory_are_paged_and_count(durable: bool) -> None:
     bench = full(6, durable=durable)
     for body in numbers(1, 5):
         sent(bench, body)
@@ -233,7 +233,7 @@ def test_the_oldest_leave_later_if_they_cannot_be_read_for_now() -> None:
     check(bench)
 
 
-def test_what_is_not_durable_does_not_wait_on_disk() -> None:
+def test_non_durable_messages_do_not_wait_on_disk() -> None:
     bench = full(100)
     for body in numbers(1, 4):
         sent(bench, body, durable=False)

@@ -158,7 +158,7 @@ def test_strict_deliveries_under_way_count_after_a_crash() -> None:
     assert again.queue("a").delivery_count(message.id) == 1
 
 
-def test_what_leaves_a_queue_while_it_is_being_copied_does_not_come_back() -> None:
+def test_messages_that_leave_a_queue_while_it_is_copied_do_not_return() -> None:
     """On two queues, consumed from one of them between the look and the copy."""
     bench = Bench(segment_bytes=SEGMENT, engine_limits={"cleaning_period": 10 * STEP_MS})
     takers = [bench.take("t", MULTICAST, durable_name=name) for name in ("one", "two")]
@@ -175,7 +175,7 @@ def test_what_leaves_a_queue_while_it_is_being_copied_does_not_come_back() -> No
     assert [again.bodies(name) for name in ("one", "two")] == [[], [b"both"]]
 
 
-def test_what_leaves_a_queue_between_two_slices_of_it_does_not_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_that_leave_a_queue_between_two_slices_of_it_do_not_return(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cleaning, "SLICE_MESSAGES", 2)
     monkeypatch.setattr(cleaning, "COPIED_MESSAGES", 2)
     bench = Bench(segment_bytes=SEGMENT, engine_limits={"cleaning_period": STEP_MS})

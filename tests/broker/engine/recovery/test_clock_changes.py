@@ -54,7 +54,7 @@ def test_a_clock_that_was_set_back_while_the_broker_was_down_holds_up_no_redeliv
 
 
 @pytest.mark.parametrize("jump", JUMPS)
-def test_what_a_sender_dated_keeps_its_date(bench: Bench, jump: int) -> None:
+def test_a_timestamp_of_a_sender_stays(bench: Bench, jump: int) -> None:
     now = bench.broker.now
     bench.sent("a", b"later", scheduled=now + 7_200_000)
     bench.sent("a", b"brief", expiration=now + 7_200_000)

@@ -124,7 +124,7 @@ def test_a_queue_of_the_same_name_does_not_inherit(bench: Bench) -> None:
     assert bench.restart().bodies("a") == [b"new"]
 
 
-def test_what_was_restored_is_told(bench: Bench) -> None:
+def test_restored_messages_are_reported(bench: Bench) -> None:
     bench.sent("a", b"1", b"2")
     taker = bench.take("a")
     bench.nack(taker, taker.taken[0])

@@ -64,14 +64,14 @@ def test_its_consumers_are_told() -> None:
     assert taker.closed == ["queue a2 was deleted"]
 
 
-def test_what_the_configuration_never_had_stays() -> None:
+def test_resources_that_the_configuration_never_had_stay() -> None:
     bench = bench_with({"config-delete-queues": "FORCE"})
     bench.sent("a::mine", b"1")
     bench = without(bench, {"a": section("a1", "a2")}, reload=False)
     assert bench.bodies("mine") == [b"1"]
 
 
-def test_what_was_there_before_it_was_configured_counts_as_configured() -> None:
+def test_resources_that_existed_before_they_were_configured_count_as_configured() -> None:
     bench = Bench({"match": "a", "config-delete-queues": "FORCE"})
     bench.sent("a", b"1")
     bench = without(bench, {"a": section("a")}, reload=False)

@@ -61,7 +61,7 @@ def test_made_again_it_is_charged_for_what_is_still_there(restart: bool) -> None
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_what_comes_back_from_disk_after_it_was_deleted(restart: bool) -> None:
+def test_messages_that_return_from_disk_after_their_queue_was_deleted(restart: bool) -> None:
     bench = Bench({"match": "a.#", "max-size-messages": 1, "max-read-page-messages": 4, "address-full-policy": "PAGE"})
     away(bench)
     for body in (b"1", b"2", b"3"):

@@ -112,7 +112,7 @@ class TestConsuming:
     def test_by_type(self, types: set[RoutingType], wanted: RoutingType | None, queue: bool) -> None:
         assert isinstance(self.consume(types, wanted), Queue) is queue
 
-    def test_what_does_not_exist_is_a_subscription_unless_something_else_is_asked(self) -> None:
+    def test_a_name_that_does_not_exist_is_a_subscription_unless_a_type_is_requested(self) -> None:
         state = Bench().enter()._state
         assert isinstance(destinations.queue_to_consume(state, "x", None), Address)
         assert isinstance(destinations.queue_to_consume(state, "y", ANYCAST), Queue)

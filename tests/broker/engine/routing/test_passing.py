@@ -24,7 +24,7 @@ def names(bench: Bench) -> set[str]:
 
 
 @pytest.mark.parametrize("durable", [False, True])
-def test_what_finds_no_binding_makes_no_address(bench: Bench, durable: bool) -> None:
+def test_a_send_without_a_binding_makes_no_address(bench: Bench, durable: bool) -> None:
     for n in range(3 * PASSING_MAX):
         bench.sent(f"t.{n}", b"x", routing_type=MULTICAST, durable=durable)
     assert names(bench) == set()

@@ -76,7 +76,7 @@ def test_a_consumer_keeps_a_queue() -> None:
     assert there(bench) == (True, True)
 
 
-def test_what_was_never_used_stays_unless_the_settings_do_not_ask() -> None:
+def test_never_used_resources_stay_unless_the_settings_do_not_ask() -> None:
     for skip in (False, True):
         settings = {"auto-delete-queues-skip-usage-check": skip, "auto-delete-addresses-skip-usage-check": skip}
         bench = Bench({**ON, **settings})

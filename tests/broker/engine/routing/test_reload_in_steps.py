@@ -84,7 +84,7 @@ def test_many_addresses_get_new_settings_in_steps_and_each_gets_all_of_them(many
     assert many.queue("last").strict
 
 
-def test_what_is_created_meanwhile_has_the_new_settings(many: Bench) -> None:
+def test_addresses_created_during_a_reload_have_the_new_settings(many: Bench) -> None:
     change(many, AFTER)
     next(ticks(many))
     many.declare("new")
@@ -181,7 +181,7 @@ def test_a_reload_that_follows_at_once_deletes_nothing_that_it_declares() -> Non
     assert bench.bodies(OLD[0]) == [b"1"]
 
 
-def test_what_an_operator_deletes_during_a_reload_is_not_deleted_again() -> None:
+def test_resources_that_an_operator_deletes_during_a_reload_are_not_deleted_again() -> None:
     """Neither a divert, nor an address whose queues went before it."""
     forced: dict[str, object] = {**FORCE, "config-delete-diverts": "FORCE"}
     divert = DivertSection.model_validate({"address": "a", "forwarding-address": "b"})

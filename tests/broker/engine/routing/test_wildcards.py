@@ -165,7 +165,7 @@ def mqtt(broker: SimBroker, name: str) -> MqttClient:
 
 
 @pytest.mark.parametrize("text", [MANUAL, '[wildcard-addresses]\nany-words = "@"\n', MANUAL.replace("$", "+")])
-def test_what_is_built_in_is_written_in_these_characters(tmp_path: Path, text: str) -> None:
+def test_built_in_matches_are_written_in_these_characters(tmp_path: Path, text: str) -> None:
     broker = sim(tmp_path, text)
     client = stomp(broker)
     client.subscribe("/queue/orders")
@@ -223,7 +223,7 @@ def test_mqtt_in_the_characters_of_the_manual(tmp_path: Path) -> None:
     assert b"2" not in client.payloads()
 
 
-def test_what_begins_with_a_dollar_stays_hidden_when_that_is_a_wildcard(tmp_path: Path) -> None:
+def test_names_that_begin_with_a_dollar_stay_hidden_when_that_is_a_wildcard(tmp_path: Path) -> None:
     broker = sim(tmp_path, MANUAL)
     client = mqtt(broker, "c")
     client.subscribe("#")

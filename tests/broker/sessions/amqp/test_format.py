@@ -48,7 +48,7 @@ class Files:
         (BYTES, b"bytes", b"mended", BYTES, DATA),
     ],
 )
-def test_what_jms_knows_of_the_kind_stays_true(
+def test_kinds_known_by_jms_stay_true(
     kind: Byte, before: object, content: bytes, kind_after: Byte, section: int
 ) -> None:
     noted = encode_annotations(MESSAGE_ANNOTATIONS, {"x-opt-jms-msg-type": kind, "x-opt-other": 7})

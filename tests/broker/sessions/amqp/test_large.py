@@ -59,7 +59,7 @@ def test_in_and_out_byte_for_byte(broker: SimBroker, client: AmqpSim, nbytes: in
 
 
 @pytest.mark.parametrize("last", [False, True])
-def test_what_comes_before_the_body_must_fit_into_the_beginning(broker: SimBroker, client: AmqpSim, last: bool) -> None:
+def test_sections_before_the_body_must_fit_into_the_beginning(broker: SimBroker, client: AmqpSim, last: bool) -> None:
     """A message of several frames; one that ends within its properties is cut off, and is told so."""
     link = client.sender("q", "queue")
     sent = encode(Header(True)) + encode_application_properties({"a": "x" * 10 * LARGE}) + encode_section(DATA, b"b")

@@ -136,7 +136,7 @@ def test_a_link_that_receives_gets_a_link_id_and_a_hop_with_each_message(broker:
     assert reasons(check_accounts(broker)["a"]) == {RemovalReason.FORWARDED: 3}
 
 
-def test_what_a_link_gets_settled_is_consumed(broker: SimBroker) -> None:
+def test_messages_sent_settled_are_consumed(broker: SimBroker) -> None:
     """Nobody has said that the other broker has it."""
     client = AmqpSim(broker)
     client.send(client.sender("a", "queue"), message("x"))
@@ -338,7 +338,7 @@ def test_a_link_that_is_lost_fails_nothing_and_tells_of_failures_only(broker: Si
         link.drop()
 
 
-def test_what_was_delivered_and_has_not_failed_may_have_been_processed(broker: SimBroker) -> None:
+def test_deliveries_that_have_not_failed_may_have_been_processed(broker: SimBroker) -> None:
     """It is redelivered here and there, and no delivery has failed."""
     client = AmqpSim(broker)
     client.send(client.sender("a", "queue"), message("x"), message("y"))

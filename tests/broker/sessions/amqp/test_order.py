@@ -45,7 +45,7 @@ def test_links_of_two_sessions(client: AmqpSim) -> None:
         assert in_turns(client, links, 60, "sessions") == client.bodies()
 
 
-def test_what_one_link_sends_to_another_address_keeps_no_place(client: AmqpSim) -> None:
+def test_messages_of_one_link_to_another_address_keep_no_place(client: AmqpSim) -> None:
     """Links of different addresses take turns without an end to the runs of either."""
     for address in "ab":
         client.receiver(address, "queue", credit=200)

@@ -21,7 +21,7 @@ def told(broker: SimBroker) -> list[tuple[object, object]]:
     return [(report["messages"], report["error"]) for report in broker.reported("amqp.transfer_dropped")]
 
 
-def test_what_no_queue_takes_is_logged() -> None:
+def test_messages_that_no_queue_takes_are_logged() -> None:
     broker = shut(SimBroker(small()))
     client = AmqpSim(broker, container="till")
     link = client.sender("off", "queue")
@@ -32,7 +32,7 @@ def test_what_no_queue_takes_is_logged() -> None:
     assert link.sends, "it goes on"
 
 
-def test_what_a_full_address_refuses_is_logged() -> None:
+def test_messages_that_a_full_address_refuses_are_logged() -> None:
     broker, client = started({"match": "a", "max-size-bytes": 1_000, "address-full-policy": "FAIL"})
     link = client.sender("a", "queue")
     client.send(link, *[message("x" * 600) for _ in range(4)], settled=True)
@@ -42,7 +42,7 @@ def test_what_a_full_address_refuses_is_logged() -> None:
     assert (count, "is full" in str(why)) == (left, True)
 
 
-def test_what_cannot_be_decoded_is_logged(broker: SimBroker, client: AmqpSim) -> None:
+def test_messages_that_cannot_be_decoded_are_logged(broker: SimBroker, client: AmqpSim) -> None:
     link = client.sender("a", "queue")
     client.send(link, message("1"), message(None)[:-3] + b"\0Sw\xa1\x05abc", message("2"), settled=True)
     [(count, _)] = told(broker)
@@ -57,7 +57,7 @@ def test_a_large_one_is_logged() -> None:
     assert (count, WHY in str(why)) == (1, True)
 
 
-def test_what_is_taken_or_told_is_not_logged() -> None:
+def test_messages_that_are_taken_or_answered_are_not_logged() -> None:
     broker = shut(SimBroker(small()))
     client = AmqpSim(broker)
     client.send(client.sender("on", "queue"), message("1"), settled=True)

@@ -46,7 +46,7 @@ def test_a_sender_is_told_when_its_address_is_deleted(broker: SimBroker, client:
     assert client.refused(link).description == "address news was deleted"
 
 
-def test_what_else_is_deleted_tells_nobody(broker: SimBroker, client: AmqpSim) -> None:
+def test_other_deletions_end_no_sender(broker: SimBroker, client: AmqpSim) -> None:
     topic, relay = client.sender("news", "topic"), client.sender(None)
     queue = client.sender("a", "queue")
     subscription = client.receiver("news", "topic")

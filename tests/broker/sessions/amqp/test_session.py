@@ -148,7 +148,7 @@ def test_a_browser_is_never_the_first(broker: SimBroker, client: AmqpSim) -> Non
     assert firsts(client) == [("1", True)], "looking at a message acquires nothing"
 
 
-def test_what_never_left_has_not_been_acquired() -> None:
+def test_messages_that_never_left_have_not_been_acquired() -> None:
     broker = SimBroker(small({"match": "a", "delivery-count-persistence": "strict"}), lazy_disk=True)
     client = AmqpSim(broker)
     client.send(client.sender("a", "queue"), message("1"))
@@ -184,7 +184,9 @@ def test_a_lost_connection_is_a_failed_delivery_of_everything(broker: SimBroker,
 
 
 @pytest.mark.parametrize("protocol", ["stomp", "amqp"])
-def test_what_had_left_over_stomp_is_no_first_delivery(broker: SimBroker, client: AmqpSim, protocol: str) -> None:
+def test_messages_that_had_left_over_stomp_are_no_first_delivery(
+    broker: SimBroker, client: AmqpSim, protocol: str
+) -> None:
     """One of the messages sent ahead counts as failed; all of them may have been processed."""
     client.send(client.sender("a", "queue"), message("1"), message("2"), message("3"))
     lost = broker.connect()
@@ -207,7 +209,7 @@ def test_what_had_left_over_stomp_is_no_first_delivery(broker: SimBroker, client
         broker = broker.restart()
 
 
-def test_what_had_no_room_in_the_session_has_not_left(broker: SimBroker) -> None:
+def test_messages_without_room_in_the_session_have_not_left(broker: SimBroker) -> None:
     client = AmqpSim(broker, limits=Limits(incoming_window=4))
     for address in ("a", "b"):
         client.receiver(address, "queue", credit=10)
@@ -642,7 +644,7 @@ def test_undeliverable_here_goes_to_others(broker: SimBroker, client: AmqpSim) -
     assert again.message.message_annotations == {"x-opt-note": "n"}
 
 
-def test_what_modified_notes_lasts_until_the_restart_and_for_good_on_a_dead_letter(
+def test_annotations_of_modified_last_until_the_restart_and_for_good_on_a_dead_letter(
     broker: SimBroker, client: AmqpSim
 ) -> None:
     client.send(client.sender("a", "queue"), message("kept"), message("dead"))
@@ -660,7 +662,7 @@ def test_what_modified_notes_lasts_until_the_restart_and_for_good_on_a_dead_lett
     assert noted == {"kept": None, "dead": "dead"}
 
 
-def test_what_modified_notes_is_not_for_other_subscribers(client: AmqpSim) -> None:
+def test_annotations_of_modified_are_not_for_other_subscribers(client: AmqpSim) -> None:
     client.receiver("news", "topic")
     client.receiver("news", "topic")
     client.send(client.sender("news", "topic"), message("1"))
@@ -714,7 +716,7 @@ def test_dead_letters_are_selected_by_their_annotations(client: AmqpSim) -> None
     assert client.bodies() == ["1"]
 
 
-def test_what_the_broker_moved_is_over_when_the_broker_says_so(broker: SimBroker, client: AmqpSim) -> None:
+def test_a_detach_by_the_broker_is_over_when_the_broker_says_so(broker: SimBroker, client: AmqpSim) -> None:
     """JMS clients drop a message whose absolute-expiry-time is past: they could not read an expiry queue."""
     link = client.sender("a", "queue")
     expires = Timestamp(broker.engine.now + 50)

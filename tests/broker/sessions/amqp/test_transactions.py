@@ -25,7 +25,7 @@ from tests.support.bodies import body_of
 from tests.support.sim_broker import SimBroker
 
 
-def test_what_is_sent_and_accepted_counts_at_the_commit(broker: SimBroker, client: AmqpSim) -> None:
+def test_sent_and_accepted_messages_count_at_the_commit(broker: SimBroker, client: AmqpSim) -> None:
     to = client.sender("b", "queue")
     client.send(client.sender("a", "queue"), message("1"))
     client.receiver("a")
@@ -128,7 +128,7 @@ def test_a_delivery_whose_transaction_ends_with_the_connection_fails_once(
 
 
 @pytest.mark.parametrize("state", [None, Released(), Rejected()])
-def test_what_a_client_releases_after_each_rollback_is_dead_in_the_end(state: Released | Rejected | None) -> None:
+def test_a_message_released_after_each_rollback_is_dead_in_the_end(state: Released | Rejected | None) -> None:
     """Proton's `Transaction.abort()` does that: without a count, the message would come for ever."""
     broker = SimBroker(small({"match": "a", "max-delivery-attempts": 3}))
     client = AmqpSim(broker)
@@ -258,7 +258,7 @@ def test_a_controller_that_cannot_hear_of_a_rejection_loses_its_link(
         assert client.refused(coordinator).condition == "amqp:transaction:unknown-id"
 
 
-def test_what_the_relay_refuses_in_a_transaction(broker: SimBroker, client: AmqpSim) -> None:
+def test_refusals_of_the_relay_in_a_transaction(broker: SimBroker, client: AmqpSim) -> None:
     coordinator, relay = client.coordinator(), client.sender(None)
     tx = client.declare(coordinator)
     [outcome] = client.send(relay, message("1", properties=Properties(to="a.#")), tx=tx)
@@ -350,7 +350,7 @@ def test_one_that_acknowledges_too_much_is_rolled_back_and_says_why(settled: boo
     assert len(held(broker, "a")) == 5
 
 
-def test_all_that_it_sends_counts_towards_the_limit_of_its_connection() -> None:
+def test_sends_count_towards_the_limit_of_their_connection() -> None:
     limits = small().limits.model_copy(update={"open_transactions_bytes_max": 10_000})
     broker = SimBroker(small(limits=limits))
     client = AmqpSim(broker)
@@ -454,7 +454,7 @@ def test_the_frames_of_a_message_name_one_transaction(broker: SimBroker, client:
 
 
 @pytest.mark.parametrize("end", ["goes on", "refused", "drops"])
-def test_what_comes_after_a_long_discharge_waits_for_it(broker: SimBroker, client: AmqpSim, end: str) -> None:
+def test_frames_after_a_long_discharge_wait_for_it(broker: SimBroker, client: AmqpSim, end: str) -> None:
     coordinator, to = client.coordinator(), client.sender("b", "queue")
     tx, other = client.declare(coordinator), client.declare(coordinator)
     for n in range(80):

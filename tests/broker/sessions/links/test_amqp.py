@@ -66,7 +66,7 @@ def send_unanswered(a: SimBroker, links: SimLinks, *bodies: str) -> None:
     links.wires["b"].deliver_there()
 
 
-def test_what_is_on_the_queue_goes_to_the_address_there() -> None:
+def test_messages_on_the_queue_go_to_the_address_there() -> None:
     a, b, links = pair()
     assert links.link().status is State.RUNNING
     assert links.route("orders").state is State.RUNNING
@@ -78,7 +78,7 @@ def test_what_is_on_the_queue_goes_to_the_address_there() -> None:
     assert links.route("orders").unsettled == 0
 
 
-def test_what_waited_goes_when_the_link_is_up() -> None:
+def test_waiting_messages_go_when_the_link_is_up() -> None:
     a, b, links = pair({"enabled": False, **SEND})
     send(a, "orders.out", "1")
     links.run()
@@ -216,7 +216,7 @@ def test_a_lost_connection_is_nobody_s_fault() -> None:
     assert held(a, "DLQ") == []
 
 
-def test_what_is_refused_is_a_dead_letter_with_the_other_end_s_words() -> None:
+def test_a_refused_message_is_a_dead_letter_with_the_other_end_s_words() -> None:
     a, b, links = pair(SEND, there=(FULL,))
     send(a, "orders.out", "1", "2")
     links.run()
@@ -328,7 +328,7 @@ def test_an_address_that_is_not_there_costs_attempts() -> None:
     assert "amqp:not-found" in str((letter.header.annotations or {})["_AMQ_DL_TEXT"])
 
 
-def test_what_failed_for_want_of_an_address_comes_before_what_is_sent_later() -> None:
+def test_messages_that_failed_for_want_of_an_address_come_before_later_ones() -> None:
     """The address is there now, and an operator starts the link before the failed attempt would be over."""
     a, b, links = pair({"enabled": False, "window": 1, **SEND}, there=(NOWHERE,))
     send(a, "orders.out", "1")
@@ -676,7 +676,7 @@ def test_a_pause_breaks_nothing_that_is_on_its_way() -> None:
     assert (links.route("invoices").state, links.route("invoices").error) == (State.PAUSED, "")
 
 
-def test_what_was_on_its_way_to_a_consumer_that_has_left_stays_here() -> None:
+def test_messages_on_their_way_to_a_consumer_that_has_left_stay_here() -> None:
     route = {"queue": "orders", "address": "orders", "only-with-consumers": True}
     a, b, links = pair({"receive": {"orders": route}})
     client = AmqpSim(a)
@@ -737,7 +737,7 @@ def test_a_crash_of_the_other_broker_loses_and_doubles_nothing() -> None:
     assert len(bodies(b, "orders")) == 20
 
 
-def test_what_is_fetched_twice_is_taken_once() -> None:
+def test_messages_fetched_twice_are_taken_once() -> None:
     a, b, links = pair(RECEIVE)
     a.hold_disk()
     send(b, "invoices", *map(str, range(20)))
@@ -763,7 +763,7 @@ def test_a_broker_that_is_no_bartleby_gets_them_again(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("discard", [True, False])
-def test_what_is_in_doubt_is_held(monkeypatch: pytest.MonkeyPatch, discard: bool) -> None:
+def test_messages_in_doubt_are_held(monkeypatch: pytest.MonkeyPatch, discard: bool) -> None:
     monkeypatch.setattr("broker.sessions.amqp.attach._OFFERED_SENDERS", ())
     a, b, links = pair({"send": HOLDING})
     send_unanswered(a, links, "1", "2")
@@ -779,7 +779,7 @@ def test_what_is_in_doubt_is_held(monkeypatch: pytest.MonkeyPatch, discard: bool
     assert held(a, "orders.out") == []
 
 
-def test_what_is_in_doubt_is_held_while_the_route_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_in_doubt_are_held_while_the_route_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other end has given one back, and says nothing of the others before the connection is lost."""
     monkeypatch.setattr("broker.sessions.amqp.attach._OFFERED_SENDERS", ())
     a, b, links = pair({"send": HOLDING})
@@ -794,7 +794,7 @@ def test_what_is_in_doubt_is_held_while_the_route_waits(monkeypatch: pytest.Monk
     assert bodies(b, "orders") == ["1", "2"]
 
 
-def test_what_is_in_doubt_is_held_after_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_in_doubt_are_held_after_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.sessions.amqp.attach._OFFERED_SENDERS", ())
     strict: dict[str, object] = {"match": "orders.out", "delivery-count-persistence": "strict"}
     a, b, links = pair({"send": HOLDING}, strict)
@@ -1117,7 +1117,7 @@ class Enlisting(Other):
             event.link.send([message("1")], [1], state=TransactionalState(b"x"))
 
 
-def test_what_ends_a_route_s_link_is_told() -> None:
+def test_the_reason_that_ends_a_route_s_link_is_reported() -> None:
     a = SimBroker(linked(receive={"invoices": {"queue": "invoices", "address": "invoices.in"}}))
     other = Enlisting()
     links = SimLinks(a, {"b": other})

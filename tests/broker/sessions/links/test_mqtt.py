@@ -45,7 +45,7 @@ def got(subscriber: Any) -> list[tuple[str, bytes]]:
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_what_is_published_here_goes_there_under_its_prefix(qos: int) -> None:
+def test_messages_published_here_go_there_under_their_prefix(qos: int) -> None:
     route = OUT | {"qos": qos, "local-prefix": "house/", "remote-prefix": "site1/"}
     a, b, links = pair(route=route)
     assert links.link().status is State.RUNNING
@@ -62,7 +62,7 @@ def test_what_is_published_here_goes_there_under_its_prefix(qos: int) -> None:
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_what_is_published_there_comes_here_under_its_prefix(qos: int) -> None:
+def test_messages_published_there_come_here_under_their_prefix(qos: int) -> None:
     route = IN | {"qos": qos, "local-prefix": "headquarters/", "remote-prefix": "site1/"}
     a, b, links = pair(route=route)
     here = client(a, "here", "#", qos=2)
@@ -84,7 +84,7 @@ def test_both_ways_without_an_echo() -> None:
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_what_is_published_while_the_link_is_down_waits(qos: int) -> None:
+def test_messages_published_while_the_link_is_down_wait(qos: int) -> None:
     a, b, links = pair(out=OUT | {"qos": qos}, back=IN | {"qos": qos})
     links.cut(down=True)
     client(a, "here").publish("sensors/1", b"1", qos)
@@ -109,7 +109,7 @@ def test_qos_0_is_not_kept_while_the_link_is_down() -> None:
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_what_is_refused_is_a_dead_letter_with_the_other_end_s_words(qos: int) -> None:
+def test_a_refused_message_is_a_dead_letter_with_the_other_end_s_words(qos: int) -> None:
     full = SimBroker(configured({"match": "sensors.#", "max-size-bytes": 1, "address-full-policy": "FAIL"}))
     a, b, links = pair(there=full, route=OUT | {"qos": qos})
     client(b, "there", "#", qos=1, clean=False, properties=[(SESSION_EXPIRY_INTERVAL, FOR_EVER)]).drop()
@@ -130,7 +130,7 @@ def test_what_is_refused_is_a_dead_letter_with_the_other_end_s_words(qos: int) -
     assert "0x97 quota exceeded" in route.error
 
 
-def test_what_is_too_large_for_the_other_end_is_a_dead_letter() -> None:
+def test_a_message_too_large_for_the_other_end_is_a_dead_letter() -> None:
     a, b, links = pair(there=SimBroker(with_mqtt(maximum_packet_size=1_000)), route=OUT)
     there = client(b, "there", "#")
     here = client(a, "here")
@@ -143,7 +143,7 @@ def test_what_is_too_large_for_the_other_end_is_a_dead_letter() -> None:
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_what_is_refused_and_has_no_dead_letter_address_waits(qos: int) -> None:
+def test_a_refused_message_without_a_dead_letter_address_waits(qos: int) -> None:
     full = SimBroker(configured({"match": "sensors.#", "max-size-bytes": 1, "address-full-policy": "FAIL"}))
     keeping: dict[str, object] = {"match": "sensors.#", "dead-letter-address": ""}
     a, b, links = pair(keeping, there=full, link={"retry-interval-max": "5s"}, route=OUT | {"qos": qos})
@@ -183,7 +183,7 @@ def test_a_reason_to_wait_is_logged_once_whatever_its_figures() -> None:
     assert links.route("route").passed == 100
 
 
-def test_what_is_too_large_and_has_no_dead_letter_address_waits() -> None:
+def test_a_message_too_large_without_a_dead_letter_address_waits() -> None:
     keeping: dict[str, object] = {"match": "sensors.#", "dead-letter-address": ""}
     a, b, links = pair(keeping, there=SimBroker(with_mqtt(maximum_packet_size=1_000)), route=OUT)
     there = client(b, "there", "#")
@@ -260,7 +260,7 @@ def test_retained_messages_are_retained_there() -> None:
 
 
 @pytest.mark.parametrize("qos", [0, 1])
-def test_what_was_retained_before_the_link_goes_there_too(qos: int) -> None:
+def test_messages_retained_before_the_link_go_there_too(qos: int) -> None:
     disabled = {"enabled": False}
     a, b, links = pair(link=disabled, out=OUT | {"qos": qos}, back=IN | {"qos": qos})
     client(a, "here").publish("sensors/1", b"1", 1, retain=True)
@@ -616,7 +616,7 @@ def test_an_other_end_that_has_lost_its_session(qos: int) -> None:
     assert held(a, "link.b.out") == []
 
 
-def test_what_an_other_end_sends_that_no_route_takes() -> None:
+def test_messages_of_an_other_end_that_no_route_takes() -> None:
     other = Script(V5)
     a, links = scripted(other, back=IN)
     for qos in (0, 1, 2):

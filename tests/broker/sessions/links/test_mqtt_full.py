@@ -88,7 +88,7 @@ def test_a_full_address_here_stops_neither_what_goes_out_nor_other_topics(policy
 
 @pytest.mark.parametrize("version", [V311, V5])
 @pytest.mark.parametrize(("qos", "kind"), [(1, PacketType.PUBACK), (2, PacketType.PUBREC)])
-def test_what_was_taken_is_acknowledged_and_what_comes_later_waits_for_what_was_not(
+def test_taken_messages_are_acknowledged_and_later_ones_wait_for_the_others(
     qos: int, kind: PacketType, version: int
 ) -> None:
     other = Script(version)
@@ -109,7 +109,7 @@ def test_what_was_taken_is_acknowledged_and_what_comes_later_waits_for_what_was_
     assert acked(other, kind) == [1, 2, 3, 4]
 
 
-def test_what_finds_no_room_before_the_subscription_is_answered_is_asked_for_too() -> None:
+def test_messages_without_room_before_the_subscription_is_answered_are_requested_too() -> None:
     other = Script(V5)
     a, links = with_slow_reader(other, back=IN)
     come(other, links, 1, 1, 2)
@@ -134,7 +134,7 @@ def test_what_finds_no_room_before_the_subscription_is_answered_is_asked_for_too
 
 
 @pytest.mark.parametrize("paused", [False, True])
-def test_what_is_under_way_out_ends_before_the_other_end_is_asked_again(paused: bool) -> None:
+def test_messages_under_way_out_end_before_the_other_end_is_asked_again(paused: bool) -> None:
     other = Script(V5)
     a, links = with_slow_reader(other, back=IN, route=OUT)
     come(other, links, 1, 1, 2, 3)
@@ -174,7 +174,7 @@ def test_an_end_that_acknowledges_nothing_is_asked_again_after_the_longest_time_
 
 
 @interpreted
-def test_what_is_refused_again_and_again_is_asked_for_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_refused_again_and_again_are_requested_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a full disk, where nobody knows before it comes whether there is room."""
     monkeypatch.setattr(BridgeReceiver, "has_room", lambda *_: True)
     other = Script(V5)
@@ -257,7 +257,7 @@ def test_a_link_that_is_paused_and_started_still_waits() -> None:
 
 
 @pytest.mark.parametrize(("qos", "size", "taken"), [(0, 1, 1), (1, 60_000, 70), (1, 2 << 20, 0)])
-def test_what_has_no_window_or_is_too_much_stops_the_reading_while_an_address_blocks(
+def test_messages_without_a_window_or_too_many_stop_the_reading_while_an_address_blocks(
     qos: int, size: int, taken: int
 ) -> None:
     a, b, links = pair(BLOCKING, back=IN)

@@ -94,7 +94,7 @@ class _Silent:
         """Nobody is told."""
 
 
-def test_what_has_arrived_is_given_to_nobody_else() -> None:
+def test_messages_that_have_arrived_are_given_to_nobody_else() -> None:
     a, b, links = stored_and_unanswered("1", "2", "3")
     links.cut(down=True)
     reader = Reader(b)
@@ -109,7 +109,7 @@ def test_what_has_arrived_is_given_to_nobody_else() -> None:
     assert (left[RemovalReason.FORWARDED], left[RemovalReason.CONSUMED]) == (3, 1)
 
 
-def test_what_has_not_arrived_comes_when_the_link_is_back() -> None:
+def test_messages_that_have_not_arrived_come_when_the_link_is_back() -> None:
     a, b, links = pair(RECEIVE)
     links.wires["b"].holding = True
     send(b, "invoices", "1", "2", "3")
@@ -169,7 +169,7 @@ def test_a_crash_of_both_while_they_come_again() -> None:
     assert (held(b, "invoices"), reader.bodies()) == ([], [])
 
 
-def test_what_never_left_is_for_others_at_once() -> None:
+def test_messages_that_never_left_are_for_others_at_once() -> None:
     _a, b, links = pair(RECEIVE)
     b.hold_disk()
     send(b, "invoices", "1")
@@ -262,7 +262,7 @@ def test_another_broker_of_the_same_name_is_another() -> None:
     assert [len(each.unacked) for each in kept(b)] == [2]
 
 
-def test_what_is_refused_here_is_dead_there() -> None:
+def test_messages_refused_here_are_dead_there() -> None:
     """An answer is an answer: nothing is kept."""
     full = {"match": "invoices.in", "max-size-messages": 0, "address-full-policy": "FAIL"}
     a, b, links = pair(RECEIVE, full)
@@ -276,7 +276,7 @@ def test_what_is_refused_here_is_dead_there() -> None:
     assert b.engine.queue("invoices").reserved == {}
 
 
-def test_what_expires_while_it_is_kept_expires_when_it_is_given_back() -> None:
+def test_messages_that_expire_while_reserved_expire_when_they_are_given_back() -> None:
     _a, b, links = pair(RECEIVE)
     links.wires["b"].holding = True
     client = AmqpSim(b)
@@ -314,7 +314,7 @@ def test_a_link_that_reads_another_queue_has_given_up_the_first() -> None:
     assert Reader(b).bodies() == ["1", "2"], "it will not ask for them"
 
 
-def test_what_a_route_fetched_for_consumers_is_settled_when_these_have_gone() -> None:
+def test_messages_that_a_route_fetched_for_consumers_are_settled_when_these_have_gone() -> None:
     a, b, links = pair(ON_DEMAND)
     client = AmqpSim(a)
     client.receiver("invoices.in", "queue", credit=3)
@@ -331,7 +331,7 @@ def test_what_a_route_fetched_for_consumers_is_settled_when_these_have_gone() ->
     assert reader.bodies() == ["5"], "nobody waits for it here"
 
 
-def test_what_a_part_of_a_route_had_comes_by_the_whole() -> None:
+def test_messages_that_a_part_of_a_route_had_come_by_the_whole() -> None:
     a, b, links = pair(ON_DEMAND)
     selecting = {"selector": Described(SELECTOR, "colour = 'red'")}
     client = AmqpSim(a)

@@ -39,7 +39,7 @@ def test_a_leading_wildcard_gets_no_dead_letter_and_nothing_expired(filter: str)
 
 
 @pytest.mark.parametrize("filter", ["dead/letters", "dead/#", "dead/+"])
-def test_who_names_it_gets_them(filter: str) -> None:
+def test_a_filter_that_names_the_address_gets_them(filter: str) -> None:
     world = SimWorld(small(RULES))
     reader = world.subscriber("reader", filter, qos=1)
     killed(world.broker, "x.a")

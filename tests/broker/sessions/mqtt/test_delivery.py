@@ -103,7 +103,7 @@ def test_after_a_reconnect_the_quota_counts_for_what_is_sent_again(sim: SimWorld
     assert got == [(b"%d" % number, True) for number in range(6)]
 
 
-def test_what_expires_while_it_waits_for_the_quota_is_not_sent(sim: SimWorld) -> None:
+def test_messages_that_expire_while_they_wait_for_the_quota_are_not_sent(sim: SimWorld) -> None:
     """[MQTT-3.3.2-5]."""
     client = sim.subscriber("c", "a", "b", qos=1, auto=False, properties=[(RECEIVE_MAXIMUM, 1)])
     other = sim.connect("other")
@@ -209,7 +209,7 @@ def test_runs_that_wait_for_the_quota_keep_their_order() -> None:
 
 
 @pytest.mark.parametrize("qos", [0, 1])
-def test_what_is_too_large_for_a_client_is_a_dead_letter(sim: SimWorld, qos: int) -> None:
+def test_a_message_too_large_for_a_client_is_a_dead_letter(sim: SimWorld, qos: int) -> None:
     client = small(sim)
     client.subscribe("a", qos=qos)
     other = sim.connect("other")
@@ -222,7 +222,7 @@ def test_what_is_too_large_for_a_client_is_a_dead_letter(sim: SimWorld, qos: int
 
 
 @pytest.mark.parametrize("away", [False, True], ids=["connected", "away"])
-def test_what_is_too_large_for_the_acceptor_is_a_dead_letter(away: bool) -> None:
+def test_a_message_too_large_for_the_acceptor_is_a_dead_letter(away: bool) -> None:
     """Its maximum-packet-size is the limit in both directions, for payloads in memory too."""
     sim = SimWorld(with_mqtt(maximum_packet_size=4096, mqtt_min_large_message_size=-1))
     client = sim.subscriber("c", "#", qos=1, clean=False, expiry=100)
@@ -240,7 +240,7 @@ def test_what_is_too_large_for_the_acceptor_is_a_dead_letter(away: bool) -> None
     assert {str((letter.header.annotations or {})["_AMQ_DL_REASON"]) for letter in letters} == {"too-large"}
 
 
-def test_what_is_too_large_for_an_acceptor_that_takes_less_now_is_a_dead_letter() -> None:
+def test_a_message_too_large_for_an_acceptor_that_takes_less_now_is_a_dead_letter() -> None:
     """Messages of several topics that go out in one run."""
     sim = SimWorld(with_mqtt())
     sim.subscriber("c", "#", qos=1, clean=False, expiry=100).drop()
@@ -294,7 +294,7 @@ REFUSALS = pytest.mark.parametrize(("qos", "packet"), [(1, P.PUBACK), (2, P.PUBR
 
 
 @REFUSALS
-def test_what_a_client_refuses_is_a_dead_letter_at_once(sim: SimWorld, qos: int, packet: PacketType) -> None:
+def test_a_message_that_a_client_refuses_is_a_dead_letter_at_once(sim: SimWorld, qos: int, packet: PacketType) -> None:
     """[MQTT-4.4.0-2]: refused counts as acknowledged, and is not sent again."""
     client = sim.subscriber("c", "a", qos=qos, expiry=100, auto=False, properties=[(RECEIVE_MAXIMUM, 1)])
     sim.connect("other").post("a", [b"x", b"y"], qos)
@@ -393,7 +393,7 @@ def test_an_address_without_a_topic(sim: SimWorld) -> None:
 # -- shared subscriptions, and the queues of others --------------------------------------------------------------------
 
 
-def test_what_is_in_flight_to_an_absent_member_goes_to_others(sim: SimWorld) -> None:
+def test_messages_in_flight_to_an_absent_member_go_to_others(sim: SimWorld) -> None:
     """QoS 1; what is in flight with QoS 2 stays (test_mqtt_normative_messages)."""
     member = sim.subscriber("a", "$share/g/t", qos=1, expiry=100, auto=False)
     sim.connect("publisher").post("t", [b"1", b"2"], 1)
@@ -408,7 +408,7 @@ def test_what_is_in_flight_to_an_absent_member_goes_to_others(sim: SimWorld) -> 
 
 
 @pytest.mark.parametrize("crash", [False, True])
-def test_what_was_in_flight_to_a_member_goes_to_others_after_a_restart(sim: SimWorld, crash: bool) -> None:
+def test_messages_in_flight_to_a_member_go_to_others_after_a_restart(sim: SimWorld, crash: bool) -> None:
     """The member may never come back."""
     member = sim.subscriber("a", "$share/g/t", qos=2, expiry=FOR_EVER, auto=False)
     publisher = sim.connect("publisher")
@@ -426,7 +426,7 @@ def test_what_was_in_flight_to_a_member_goes_to_others_after_a_restart(sim: SimW
 
 
 @pytest.mark.parametrize("crash", [False, True])
-def test_what_had_left_for_a_member_is_redelivered(sim: SimWorld, crash: bool) -> None:
+def test_messages_that_had_left_for_a_member_are_redelivered(sim: SimWorld, crash: bool) -> None:
     """To a consumer of another protocol; MQTT's DUP is for what is sent again under its packet identifier."""
     member = sim.subscriber("a", "$share/g/t", qos=1, expiry=FOR_EVER, auto=False, properties=[(RECEIVE_MAXIMUM, 2)])
     sim.connect("publisher").post("t", [b"1", b"2", b"3", b"4"], 1)
@@ -452,7 +452,7 @@ def test_what_had_left_for_a_member_is_redelivered(sim: SimWorld, crash: bool) -
 
 
 @pytest.mark.parametrize("end", ["unsubscribe", "drop"])
-def test_what_had_left_a_queue_of_others_is_redelivered(sim: SimWorld, end: str) -> None:
+def test_messages_that_had_left_a_queue_of_others_are_redelivered(sim: SimWorld, end: str) -> None:
     stomp = sim.broker.connect()
     for body in (b"1", b"2"):
         stomp.confirmed("/queue/orders", body)
@@ -467,7 +467,7 @@ def test_what_had_left_a_queue_of_others_is_redelivered(sim: SimWorld, end: str)
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_what_waited_for_the_journal_when_its_client_was_lost_has_not_left(sim: SimWorld, qos: int) -> None:
+def test_messages_that_waited_for_the_journal_when_their_client_was_lost_have_not_left(sim: SimWorld, qos: int) -> None:
     """With QoS 2 too it is for others when the session ends: the client has never seen it."""
     member = sim.subscriber("a", "$share/g/t", qos=qos, expiry=10, auto=False)
     sim.subscriber("b", "$share/g/t", qos=qos, expiry=FOR_EVER).drop()
@@ -505,7 +505,7 @@ def test_a_kept_session_waits_for_the_disk_once(sim: SimWorld, qos: int) -> None
     ]
 
 
-def test_what_is_not_durable_goes_to_no_other_consumer_of_the_queue(sim: SimWorld) -> None:
+def test_non_durable_messages_go_to_no_other_consumer_of_the_queue(sim: SimWorld) -> None:
     """It was ready for a session that records what it is sent, which then went."""
     client = sim.connect("c", expiry=FOR_EVER, auto=False)
     stomp, other = sim.broker.connect(), sim.broker.connect()
@@ -547,7 +547,7 @@ def test_a_share_takes_qos_0_while_somebody_is_there(sim: SimWorld) -> None:
     assert sim.connect("a", clean=False, expiry=100).payloads() == [b"kept"]
 
 
-def test_what_waits_for_the_quota_outlives_a_change_to_qos_0(sim: SimWorld) -> None:
+def test_messages_that_wait_for_the_quota_outlive_a_change_to_qos_0(sim: SimWorld) -> None:
     """It was of QoS 1 when the messages came to it [MQTT-3.8.4-3]."""
     client = sim.subscriber("c", "t", "u", qos=1, expiry=100, auto=False, properties=[(RECEIVE_MAXIMUM, 2)])
     publisher = sim.connect("publisher")
@@ -809,7 +809,7 @@ def test_two_colons_in_a_topic_that_names_no_queue(sim: SimWorld) -> None:
     assert [(m.topic, m.payload) for m in client.take()] == [("fe80::1/temperature", b"21")] * 2
 
 
-def test_what_is_for_one_queue_cannot_be_retained_and_the_queue_of_others_gets_nothing_retained() -> None:
+def test_messages_for_one_queue_cannot_be_retained_and_the_queue_of_others_gets_nothing_retained() -> None:
     sim = sharded()
     client = sim.connect("c", auto=False)
     client.publish("address.foo::q1", b"x", 1, retain=True)

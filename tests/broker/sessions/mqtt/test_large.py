@@ -116,7 +116,7 @@ def test_packets_that_are_sent_at_once_stay_in_order(world: SimWorld) -> None:
 
 
 @pytest.mark.parametrize("crash", [True, False])
-def test_what_was_confirmed_is_there_after_a_restart(world: SimWorld, crash: bool) -> None:
+def test_a_confirmed_message_is_there_after_a_restart(world: SimWorld, crash: bool) -> None:
     reader = world.subscriber("reader", "a", qos=2, clean=False, expiry=FOR_EVER)
     reader.drop()
     sender = world.connect("sender")
@@ -187,7 +187,7 @@ def test_a_repeated_publish_of_qos_2_is_no_second_message(world: SimWorld) -> No
 
 @pytest.mark.parametrize("version", [V311, V5])
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_what_is_refused_is_read_to_its_end(world: SimWorld, version: int, qos: int) -> None:
+def test_a_refused_message_is_read_to_its_end(world: SimWorld, version: int, qos: int) -> None:
     reader, sender = world.connect("reader"), world.connect("sender", version=version, auto=False)
     reader.subscribe("a", qos=0)
     sender.raw(packet(version, "$SYS/a", body(), qos, 1) + packet(version, "a", b"next", qos, 2))
@@ -302,7 +302,7 @@ def slow(world: SimWorld, client_id: str) -> tuple[MqttClient, int]:
     return reader, len(world._carriers) - 2
 
 
-def test_what_follows_waits_and_is_not_read_into_memory(world: SimWorld) -> None:
+def test_packets_that_follow_wait_and_are_not_read_into_memory(world: SimWorld) -> None:
     reader, at = slow(world, "reader")
     carrier = world._carriers[at]
     assert len(carrier._waiting) < 600_000, "a piece, not the message"

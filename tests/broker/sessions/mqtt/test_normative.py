@@ -145,7 +145,7 @@ def test_every_qos_is_granted(world: Connecting, qos: int) -> None:
     assert client.subscribe("a", qos=qos) == [qos]
 
 
-def test_who_fails_to_authenticate_is_closed() -> None:
+def test_a_client_that_fails_to_authenticate_is_closed() -> None:
     """[MQTT-3.1.4-2]."""
     sim = SimWorld(users=USERS)
     for version, code in ((V31, 4), (V311, 4), (V5, 0x86)):
@@ -183,7 +183,7 @@ def test_scram_with_a_wrong_password() -> None:
     assert client.closed
 
 
-def test_who_fails_to_authenticate_again_is_closed() -> None:
+def test_a_client_that_fails_to_authenticate_again_is_closed() -> None:
     """[MQTT-4.12.1-2]."""
     client = SimWorld(users=USERS).stranger()
     authenticate(client, 0x18, "right")
@@ -231,7 +231,7 @@ def test_a_ping_is_answered(world: Connecting) -> None:
 
 
 @pytest.mark.parametrize("version", [V31, V311, V5])
-def test_who_says_goodbye_in_the_same_breath(sim: SimWorld, version: int) -> None:
+def test_a_client_that_disconnects_in_the_same_read(sim: SimWorld, version: int) -> None:
     """Section 3.14.4: what comes before DISCONNECT counts, also when its answers cannot be heard any more."""
     watcher, client = sim.connect("watcher"), connect(sim, "c", version=version, clean=False)
     watcher.subscribe("a", qos=2)

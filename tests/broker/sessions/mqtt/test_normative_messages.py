@@ -67,7 +67,7 @@ def test_dup_says_nothing_about_the_next_hop(world: Connecting) -> None:
     assert [message.dup for message in watcher.take()] == [False, False]
 
 
-def test_what_is_sent_matches_the_subscription(world: Connecting) -> None:
+def test_sent_messages_match_the_subscription(world: Connecting) -> None:
     """[MQTT-3.3.2-3]."""
     cases = {
         "a/b": {"a/b"},
@@ -334,7 +334,7 @@ def test_unsubscribing(world: Connecting) -> None:
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_what_has_begun_is_completed_after_unsubscribing(world: Connecting, qos: int) -> None:
+def test_deliveries_that_have_begun_are_completed_after_unsubscribing(world: Connecting, qos: int) -> None:
     """[MQTT-3.10.4-3]."""
     client = world.subscriber("c", "a", qos=2, clean=False, expiry=FOR_EVER, auto=False)
     world.connect("publisher").publish("a", b"x", qos)
@@ -376,7 +376,7 @@ def test_all_else_goes_on_when_the_quota_is_used_up(world: Connecting) -> None:
 
 
 @pytest.mark.parametrize("version", [V31, V311])
-def test_who_was_told_no_maximum_has_none(sim: SimWorld, version: int) -> None:
+def test_a_client_that_was_given_no_maximum_has_none(sim: SimWorld, version: int) -> None:
     """Before 5.0 there is no Receive Maximum: as many messages as there are packet ids may wait for PUBACK."""
     sim.subscriber("w", "a", qos=1, version=version, clean=False)
     client = sim.connect("c", version=version)
@@ -441,7 +441,7 @@ def test_qos_2_stays_with_the_member_that_it_was_sent_to(sim: SimWorld) -> None:
     assert other.take() == []
 
 
-def test_what_one_member_refuses_goes_to_nobody(sim: SimWorld) -> None:
+def test_messages_that_one_member_refuses_go_to_nobody(sim: SimWorld) -> None:
     """[MQTT-4.8.2-6]."""
     members = share(sim, "a"), share(sim, "b")
     publisher = sim.connect("publisher")

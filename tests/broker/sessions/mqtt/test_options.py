@@ -336,7 +336,7 @@ def test_wildcards_inside_do_not_match_what_begins_with_a_dollar_inside(version:
     assert world.subscriber("later", "$foo/+", version=version).payloads() == [b"kept"]
 
 
-def test_what_the_broker_says_is_outside_of_every_mount_point() -> None:
+def test_topics_of_the_broker_are_outside_of_every_mount_point() -> None:
     world = Mounted()
     inside = world.subscriber("c", "$SYS/broker/version", auto=False)
     assert [message.topic for message in inside.take()] == ["$SYS/broker/version"]

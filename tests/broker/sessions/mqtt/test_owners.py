@@ -322,7 +322,7 @@ def test_a_session_that_is_taken_over_takes_messages_again() -> None:
     assert bob.payloads() == [b"new"]
 
 
-def test_what_one_member_may_no_longer_have_goes_to_the_next() -> None:
+def test_messages_that_one_member_may_no_longer_have_go_to_the_next() -> None:
     sim = world()
     alice = sim.subscriber("c", "$share/g/a", qos=2, auto=False, **KEPT, **ALICE)
     sim.connect("p", **BOB).publish("a", b"x", 2)

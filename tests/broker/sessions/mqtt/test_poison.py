@@ -132,7 +132,7 @@ def test_these_ends_count(world: SimWorld, how: str) -> None:
     assert counts(world) == {"x": 1}
 
 
-def test_what_the_connection_did_not_carry_has_not_failed(world: SimWorld) -> None:
+def test_messages_that_the_connection_did_not_carry_have_not_failed(world: SimWorld) -> None:
     client = reader(world)
     client.subscribe("a/b", qos=1)
     other = world.connect("other")
@@ -158,7 +158,7 @@ def test_what_the_connection_did_not_carry_has_not_failed(world: SimWorld) -> No
     assert message.dup, "it was sent before [MQTT-3.3.1-1]"
 
 
-def test_what_waits_for_the_quota_has_not_failed(world: SimWorld) -> None:
+def test_messages_that_wait_for_the_quota_have_not_failed(world: SimWorld) -> None:
     quota = [(RECEIVE_MAXIMUM, 1)]
     client = reader(world, properties=quota)
     client.subscribe("a/b", qos=1)

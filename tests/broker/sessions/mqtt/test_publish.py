@@ -73,7 +73,7 @@ def test_retained_messages_stay_when_the_configuration_deletes_what_left_it() ->
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_who_publishes_to_nobody_is_told(sim: SimWorld, qos: int) -> None:
+def test_a_publish_without_subscribers_is_answered_so(sim: SimWorld, qos: int) -> None:
     answer = P.PUBACK if qos == 1 else P.PUBREC
     client, old = sim.connect("c", auto=False), sim.connect("old", version=V311, auto=False)
     first = client.publish("a", b"x", qos)
@@ -163,7 +163,7 @@ def test_of_messages_that_come_together_the_last_that_is_taken_is_retained() -> 
 
 @pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize("qos", [1, 2])
-def test_what_was_taken_before_a_refusal_is_acknowledged_before_the_connection_ends(qos: int, together: bool) -> None:
+def test_messages_taken_before_a_refusal_are_acknowledged_before_the_connection_ends(qos: int, together: bool) -> None:
     """Before 5.0 nobody can be told of the refusal: all that has no answer comes again, and would fill the address."""
     sim = SimWorld(configured({"match": "full", "max-size-messages": 2, "address-full-policy": "FAIL"}))
     sim.subscriber("reader", "full", qos=2, clean=False, expiry=100).drop()
@@ -195,7 +195,7 @@ def test_a_refusal_says_why() -> None:
 
 
 @pytest.mark.parametrize("version", [V31, V311])
-def test_what_ended_the_connection_is_new_when_it_is_sent_again(version: int) -> None:
+def test_a_message_that_ended_the_connection_is_new_when_it_is_sent_again(version: int) -> None:
     """Versions before 5 cannot be told of a refusal: the message is sent again, and is no repetition."""
     sim = SimWorld(configured({"match": "full", "max-size-messages": 2, "address-full-policy": "FAIL"}))
     absent_reader(sim, "full")
@@ -285,7 +285,7 @@ def test_a_publisher_is_stopped_at_once_when_the_memory_for_messages_is_used_up(
     assert not carrier(client).reading
 
 
-def test_what_was_not_acknowledged_when_the_connection_ended_is_sent_again() -> None:
+def test_messages_unacknowledged_when_the_connection_ended_are_sent_again() -> None:
     """With QoS 1 it arrives twice, with QoS 2 once."""
     sim = SimWorld(blocking("full"))
     absent_reader(sim, "full")

@@ -185,7 +185,7 @@ def test_another_user_gets_nothing_of_what_the_first_one_may_read() -> None:
     assert sim.connect("c", clean=False, expiry=100, **LOGIN).payloads() == [b"x"]
 
 
-def test_what_another_user_has_made_is_not_filtered_by_a_subscribe_that_is_refused() -> None:
+def test_queues_of_another_user_are_not_filtered_by_a_subscribe_that_is_refused() -> None:
     """Alice's durable subscription has the name of the queue that Bob's session would have."""
     sim = world()
     alice = sim.broker.connect(login="alice", passcode="right", **{"client-id": "c"})

@@ -113,7 +113,7 @@ def test_searches_that_find_nothing_take_ticks_too(world: SimWorld, monkeypatch:
     assert not world.broker.engine.retained_feed
 
 
-def test_who_unsubscribes_ends_the_search(world: SimWorld, sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsubscribing_ends_the_search(world: SimWorld, sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also in the compiled build, where one that nobody refers to any more does not end by itself."""
     monkeypatch.setattr(retained_index, "WALKED_MAX", 0)
     index, search, kept = world.broker.engine.retained._index, RetainedIndex.search, list[object]()
@@ -141,7 +141,7 @@ def test_clients_take_turns(world: SimWorld, sending: Sending) -> None:
     assert len(payloads(greedy)) == 14
 
 
-def test_what_is_replaced_meanwhile_comes_once_and_new(world: SimWorld, sending: Sending) -> None:
+def test_messages_replaced_meanwhile_come_once_and_new(world: SimWorld, sending: Sending) -> None:
     client, producer = world.connect("c"), world.connect("p")
 
     def replaced() -> None:
@@ -158,7 +158,7 @@ def test_what_is_replaced_meanwhile_comes_once_and_new(world: SimWorld, sending:
     assert sorted(got)[:6] == [b"", b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_who_unsubscribes_meanwhile_gets_no_more(world: SimWorld, sending: Sending) -> None:
+def test_a_client_that_unsubscribes_meanwhile_gets_no_more(world: SimWorld, sending: Sending) -> None:
     client = world.connect("c")
     sending.then[2] = lambda: client.unsubscribe("t/#", "t/+")
     client.subscribe("t/#", "t/+", qos=0)
@@ -167,7 +167,7 @@ def test_who_unsubscribes_meanwhile_gets_no_more(world: SimWorld, sending: Sendi
 
 
 @pytest.mark.parametrize("qos", [0, 1])
-def test_who_subscribes_again_meanwhile_gets_them_from_the_first_one(
+def test_a_client_that_subscribes_again_meanwhile_gets_them_from_the_first_one(
     world: SimWorld, sending: Sending, qos: int
 ) -> None:
     client = world.connect("c")
@@ -176,7 +176,7 @@ def test_who_subscribes_again_meanwhile_gets_them_from_the_first_one(
     assert payloads(client) == [b"%d" % n for n in (*range(3), *range(7))]
 
 
-def test_who_subscribes_again_without_them_gets_the_rest(world: SimWorld, sending: Sending) -> None:
+def test_a_client_that_subscribes_again_without_them_gets_the_rest(world: SimWorld, sending: Sending) -> None:
     """Also if the subscription gets another queue, as the QoS rises [MQTT-3.8.4-3]."""
     client = world.connect("c", clean=False, expiry=FOR_EVER)
     again = Subscription(topic_filter("t/#"), 1, retain_handling=2)
@@ -244,7 +244,7 @@ def test_a_full_address_refuses_what_is_retained_and_the_log_says_so() -> None:
 
 
 @pytest.mark.parametrize("qos", [0, 1])
-def test_what_is_kept_for_later_subscribers_is_not_unroutable(qos: int) -> None:
+def test_messages_retained_for_later_subscribers_are_not_unroutable(qos: int) -> None:
     sim = SimWorld(configured())
     client = sim.connect("c")
     for payload in (b"first", b"second", b"", b""):  # replaced, cleared, and cleared again
@@ -257,7 +257,7 @@ def test_what_is_kept_for_later_subscribers_is_not_unroutable(qos: int) -> None:
     assert len(dropped(sim)) == qos, "messages of QoS 0 have no record"
 
 
-def test_what_cannot_be_kept_is_unroutable() -> None:
+def test_messages_that_cannot_be_retained_are_unroutable() -> None:
     sim = SimWorld(configured())
     sim.broker.engine.retained.messages_max = 0
     sim.connect("c").publish("t", b"lost", retain=True)

@@ -362,7 +362,7 @@ def test_one_user_does_not_use_up_the_sessions_of_others(restarted: bool) -> Non
 
 
 @pytest.mark.parametrize("crash", [True, False, None])
-def test_what_was_in_flight_goes_on_where_it_was(sim: SimWorld, crash: bool | None) -> None:
+def test_messages_in_flight_go_on_where_they_were(sim: SimWorld, crash: bool | None) -> None:
     """QoS 1 and 2 to a client: the same packet ids, marked; the released ones are released again; nothing twice."""
     client = sim.subscriber("c", "a/#", qos=2, clean=False, expiry=100, auto=False)
     other = sim.connect("other")
@@ -399,7 +399,7 @@ def test_what_was_in_flight_goes_on_where_it_was(sim: SimWorld, crash: bool | No
 
 
 @pytest.mark.parametrize("crash", [True, False])
-def test_what_was_in_flight_of_an_ended_subscription_goes_on_where_it_was(sim: SimWorld, crash: bool) -> None:
+def test_messages_in_flight_of_an_ended_subscription_go_on_where_they_were(sim: SimWorld, crash: bool) -> None:
     """[MQTT-3.10.4-3].  Its packet ids are not free: the client would take a new message for the old one."""
     client = sim.subscriber("c", "a", "b", qos=2, expiry=100, auto=False, properties=[(RECEIVE_MAXIMUM, 2)])
     other = sim.connect("other")

@@ -182,7 +182,7 @@ WILLS: Final = {
 
 
 @pytest.mark.parametrize(("stage", "event"), list(product(BEGINNINGS, EVENTS)))
-def test_what_happens_meanwhile(stage: Stage, event: str) -> None:
+def test_events_at_each_stage(stage: Stage, event: str) -> None:
     scene = Scene()
     first = scene.connect(auto=False)
     first.subscribe(*[wish(f"t/{number}", number % 3) for number in range(FILTERS)])

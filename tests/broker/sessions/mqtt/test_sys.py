@@ -51,7 +51,7 @@ def test_mosquitto_has_them_too(world: Connecting) -> None:
     assert told["version"].split()[1:2] == ["version"]
 
 
-def test_who_is_there(sim: SimWorld) -> None:
+def test_connected_clients(sim: SimWorld) -> None:
     sim.subscriber("away", "a", "b", qos=1, clean=False, expiry=FOR_EVER).drop()
     sim.connect("gone", clean=False, expiry=1).drop()
     sim.advance(2)
@@ -79,7 +79,7 @@ def test_who_is_there(sim: SimWorld) -> None:
     assert [message.topic for message in publisher.take()] == ["a"]
 
 
-def test_what_has_changed_is_told(sim: SimWorld) -> None:
+def test_changed_values_are_published(sim: SimWorld) -> None:
     client, told = watching(sim)
     publisher = sim.connect("publisher")
     for number in range(20):

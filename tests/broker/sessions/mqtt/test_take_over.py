@@ -53,7 +53,7 @@ def again(sim: SimWorld, *, clean: bool = False) -> MqttClient:
     return client
 
 
-def test_what_a_client_sent_before_it_disconnected_arrives(sim: SimWorld) -> None:
+def test_messages_that_a_client_sent_before_it_disconnected_arrive(sim: SimWorld) -> None:
     """Also with QoS 0, and its DISCONNECT counts: there is no will [MQTT-3.14.4-3]."""
     reader = sim.subscriber("reader", "#")
     client = sim.connect("c", will=WILL)
@@ -108,7 +108,7 @@ def test_messages_of_qos_2_arrive_once(sim: SimWorld, disk: bool) -> None:
 
 
 @pytest.mark.parametrize("disk", [True, False])
-def test_what_it_has_acknowledged_is_not_sent_again(sim: SimWorld, disk: bool) -> None:
+def test_messages_that_it_has_acknowledged_are_not_sent_again(sim: SimWorld, disk: bool) -> None:
     client = sim.connect("c", auto=False, **STAYS)
     client.subscribe("t", qos=2)
     publisher = sim.connect("p")

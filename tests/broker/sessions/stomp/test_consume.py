@@ -351,7 +351,7 @@ def test_a_browser_sees_what_others_have_and_with_a_selector_what_fits(broker: S
     assert client.bodies() == [b"0", b"2", b""]
 
 
-def test_what_a_browser_acknowledges_stays(broker: SimBroker, client: SimClient) -> None:
+def test_messages_that_a_browser_acknowledges_stay(broker: SimBroker, client: SimClient) -> None:
     filled(broker)
     client.subscribe("/queue/a", ack="client", browser="true")
     shown = client.messages()

@@ -78,7 +78,7 @@ def accepted(broker: SimBroker, *queues: str) -> list[int]:
 
 @pytest.mark.parametrize("more", range(12))
 @pytest.mark.parametrize("destinations", [("/queue/a",), ("/queue/a", "/queue/b")])
-def test_what_is_accepted_of_a_read_is_its_beginning(destinations: tuple[str, ...], more: int) -> None:
+def test_the_accepted_part_of_a_read_is_its_beginning(destinations: tuple[str, ...], more: int) -> None:
     broker = nearly_full(more)
     client = broker.connect()
     client.raw(b"".join(sends(*destinations)))
@@ -89,7 +89,7 @@ def test_what_is_accepted_of_a_read_is_its_beginning(destinations: tuple[str, ..
 
 @pytest.mark.parametrize("more", range(0, 12, 3))
 @pytest.mark.parametrize("batched", [True, False])
-def test_what_is_acknowledged_behind_a_refused_send_comes_again(batched: bool, more: int) -> None:
+def test_acknowledgements_behind_a_refused_send_come_again(batched: bool, more: int) -> None:
     """A client that answers each order before it acknowledges it loses none of them."""
     broker = nearly_full(more)
     client = broker.connect()

@@ -71,7 +71,9 @@ def test_is_there_after_a_restart(client: SimClient, broker: SimBroker, crash: b
     assert not files_of(broker)
 
 
-def test_what_is_consumed_automatically_goes_when_its_last_byte_has_left(client: SimClient, broker: SimBroker) -> None:
+def test_a_message_consumed_automatically_goes_when_its_last_byte_has_left(
+    client: SimClient, broker: SimBroker
+) -> None:
     for data in (body(600_000), b"behind", body(700_000)):
         client.confirmed("/queue/q", data)
     reader = broker.connect()
@@ -95,7 +97,7 @@ def test_a_reader_that_leaves_in_the_middle(client: SimClient, broker: SimBroker
     assert message.headers["redelivered"] == "true"
 
 
-def test_what_was_sent_before_and_after_keeps_its_order(client: SimClient) -> None:
+def test_messages_before_and_after_keep_their_order(client: SimClient) -> None:
     sends = [(b"one", True), (body(), True), (b"two", True), (body(5000), False), (b"three", True)]
     raw = b"".join(
         frame("SEND", {"destination": "/queue/q"}, data) if sized else b"SEND\ndestination:/queue/q\n\n" + data + b"\0"

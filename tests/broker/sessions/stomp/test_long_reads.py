@@ -186,7 +186,7 @@ def test_a_connection_that_is_lost_in_the_middle_of_an_ack_has_the_rest_returned
     assert queue.delivering == 0
 
 
-def test_what_comes_in_one_read_with_connect_is_handled_over_several_ticks_in_order() -> None:
+def test_frames_in_one_read_with_connect_are_handled_over_several_ticks_in_order() -> None:
     """Whoever needs no password is let in at once, while CONNECT is being handled."""
     broker = SimBroker()
     client = SimClient(broker, "1.2", broker.number())

@@ -90,7 +90,7 @@ def test_transactions_beside_each_other_and_none() -> None:
         assert [int(body) for body in client.bodies()] == wanted
 
 
-def test_what_cannot_go_together_goes_in_turn() -> None:
+def test_sends_that_cannot_go_together_go_in_turn() -> None:
     """With a divert, a limit that is near, duplicate ids, and a large body the order is the same."""
     settings: list[dict[str, object]] = [{"match": "a.c", "max-size-messages": 4, "address-full-policy": "BLOCK"}]
     client = SimBroker(small(*settings)).connect()
@@ -113,7 +113,7 @@ def test_a_large_message_keeps_its_place() -> None:
 
 
 @pytest.mark.parametrize("places", [("/topic/a.b", "/topic/a.c"), ("/topic/a.b", "/topic/x")])
-def test_what_came_before_a_refusal_counts_and_nothing_after(places: tuple[str, str]) -> None:
+def test_frames_before_a_refusal_count_and_none_after(places: tuple[str, str]) -> None:
     settings: list[dict[str, object]] = [{"match": "a.b", "max-size-messages": 1, "address-full-policy": "FAIL"}]
     broker = SimBroker(small(*settings))
     taker = broker.subscriber("/topic/#", **{"consumer-window-size": "0"})
@@ -226,7 +226,7 @@ def _in_steps(broker: SimBroker) -> None:
 
 
 @pytest.mark.parametrize("end", ["goes on", "refused", "drops"])
-def test_what_comes_after_a_long_commit_waits_for_it(end: str) -> None:
+def test_frames_after_a_long_commit_wait_for_it(end: str) -> None:
     broker = SimBroker(small({"match": "gone", "auto-create-queues": False, "auto-create-addresses": False}))
     broker.tick.enter()
     home = broker.engine.configuration.declare("gone", {RoutingType.ANYCAST})

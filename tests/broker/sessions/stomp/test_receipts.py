@@ -152,7 +152,7 @@ def test_receipts_say_what_was_taken_before_a_refusal_and_nothing_else_is(destin
 
 
 @pytest.mark.parametrize("transaction", [False, True])
-def test_what_came_behind_a_refusal_is_not_done_whatever_it_belongs_to(transaction: bool) -> None:
+def test_frames_behind_a_refusal_are_not_done_whatever_they_belong_to(transaction: bool) -> None:
     """A transaction takes no more; what was sent outside of it, or within, behind that is nobody's."""
     broker, client = started({"match": "full", "max-size-messages": 1, "address-full-policy": "FAIL"})
     client.confirmed("/queue/full", b"0")

@@ -221,7 +221,7 @@ def test_other_headers_travel() -> None:
 @pytest.mark.parametrize(
     "other", [{}, {"priority": "5"}, {"AMQ_SCHEDULED_DELAY": "0"}, {"destination-type": "ANYCAST"}]
 )
-def test_what_the_broker_says_cannot_be_said_by_a_client(other: dict[str, str]) -> None:
+def test_headers_of_the_broker_cannot_be_set_by_a_client(other: dict[str, str]) -> None:
     """By the short way of ordinary sends and by the long one."""
     forged = {
         "_AMQ_ORIG_ADDRESS": "x",
@@ -563,7 +563,7 @@ _VARIED: dict[str, list[str]] = {
         max_size=10,
     )
 )
-def test_what_is_read_together_is_what_is_read_by_itself(
+def test_frames_read_together_are_those_read_one_by_one(
     sent: list[tuple[str, dict[str, int], bytes]],
 ) -> None:
     """A client's later reads have frames that begin as earlier ones did: they come out as on a new connection."""

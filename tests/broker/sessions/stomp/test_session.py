@@ -351,7 +351,7 @@ def test_after_an_error_nothing_is_heard(client: SimClient, broker: SimBroker) -
     assert "a" not in broker.engine.queues
 
 
-def test_what_came_before_an_error_counts(client: SimClient, broker: SimBroker) -> None:
+def test_frames_before_an_error_count(client: SimClient, broker: SimBroker) -> None:
     client.raw(frame("SEND", {"destination": "/queue/a", "persistent": "true"}, b"x") + b"NONSENSE\n\n\0")
     assert client.take("ERROR")
     assert held(broker, "a") == [b"x"]

@@ -205,7 +205,7 @@ def test_nack_requeue_is_true_or_false(broker: SimBroker, client: SimClient) -> 
     ("end", "failed", "delayed"),
     [("UNSUBSCRIBE", 0, False), ("DISCONNECT", 1, True), ("drop", 1, True), ("silent", 1, True)],
 )
-def test_what_an_end_does_to_deliveries(end: str, failed: int, delayed: bool) -> None:
+def test_the_end_of_a_connection_and_its_deliveries(end: str, failed: int, delayed: bool) -> None:
     """A client that falls silent is a client that is lost: what was sent ahead to it must not die for that."""
     broker, client = started({"match": "a", "redelivery-delay": 1000})
     filled(broker)

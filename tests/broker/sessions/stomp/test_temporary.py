@@ -54,7 +54,7 @@ def test_a_request_and_its_reply_without_a_subscription(broker: SimBroker, clien
     assert {reply.headers["subscription"] for reply in replies} == {"/temp-queue/mine"}
 
 
-def test_who_subscribes_after_all_gets_the_replies_there(broker: SimBroker, client: SimClient) -> None:
+def test_a_client_that_subscribes_after_all_gets_the_replies_there(broker: SimBroker, client: SimClient) -> None:
     service = replier(broker)
     client.send("/queue/service", b"1", **{"reply-to": "/temp-queue/mine"})
     client.subscribe("/temp-queue/mine", id="mine")
@@ -180,7 +180,7 @@ def test_a_late_reply_in_a_transaction_does_not_keep_back_the_rest(broker: SimBr
     assert nothing_is_kept(broker)
 
 
-def test_who_may_not_make_addresses_may_reply_all_the_same() -> None:
+def test_a_client_that_may_not_make_addresses_may_reply_all_the_same() -> None:
     """An ERROR would end the service's connection, and bring the request again."""
     broker = SimBroker(permissions(), users={NAME: PASSWORD})
     service, client = stomp(broker), stomp(broker)

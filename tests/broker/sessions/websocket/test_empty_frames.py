@@ -107,7 +107,7 @@ def test_a_read_of_many_frames_is_handled_in_parts() -> None:
 
 
 @pytest.mark.parametrize("end", ["lost", "eof"])
-def test_what_came_before_the_end_is_handled(end: str) -> None:
+def test_frames_before_the_end_are_handled(end: str) -> None:
     client = logged_in(SlowBroker)
     broker = client.broker
     reader = Browser(broker, "mqtt", "mqtt")
@@ -127,7 +127,7 @@ def test_what_came_before_the_end_is_handled(end: str) -> None:
     assert "web" not in {each.access.client_id for each in broker.engine.connections.by_id.values()}
 
 
-def test_what_arrives_meanwhile_waits_behind_the_rest() -> None:
+def test_frames_that_arrive_meanwhile_wait_behind_the_rest() -> None:
     """TLS may hand over more after reading has stopped."""
     client = logged_in(SlowBroker)
     client.broker.enter()

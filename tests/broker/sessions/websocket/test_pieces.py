@@ -108,7 +108,7 @@ def test_any_frames_cut_anywhere() -> None:
         assert [data for _, data in reader.messages] == bodies, f"seed {seed}"
 
 
-def test_what_is_whole_or_short_stays_as_it_is() -> None:
+def test_whole_or_short_frames_stay_as_they_are() -> None:
     """No copy, nothing to pay, for what nearly all clients send."""
     pieces = Pieces()
     whole = sent(Opcode.BINARY, body(100_000)) + sent(Opcode.BINARY, b"x")

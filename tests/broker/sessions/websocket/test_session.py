@@ -141,7 +141,7 @@ def test_pages_of_other_sites_are_refused(origins: tuple[str, ...], origin: str 
 @pytest.mark.parametrize(
     "data", [b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", b"POST / HTTP/1.1\r\n\r\n", b"AMQP\0\1\0\0\r\n\r\n"]
 )
-def test_what_is_no_websocket_is_refused(data: bytes) -> None:
+def test_a_request_that_is_no_websocket_is_refused(data: bytes) -> None:
     peer = Peer()
     peer.session.receive_data(data)
     peer.session.data_to_send()

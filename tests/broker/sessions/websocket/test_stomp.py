@@ -79,7 +79,7 @@ def test_a_frame_with_a_large_body_is_one_message_too() -> None:
     assert [answer.fin for answer in answers] == [False, False, True, True, True]
 
 
-def test_what_is_no_text_comes_as_bytes() -> None:
+def test_a_body_that_is_no_text_comes_as_bytes() -> None:
     browser = connected("v12.stomp")
     browser.say(frame("SUBSCRIBE", {"destination": "/queue/a", "id": "1"}))
     (answer,) = browser.say(frame("SEND", {"destination": "/queue/a"}, b"\xff\0\xfe"), text=False)

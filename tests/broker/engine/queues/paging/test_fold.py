@@ -50,7 +50,7 @@ def test_ids_that_rise_are_one_run_in_blocks() -> None:
     assert places.get(fold.BLOCK_ROWS) is None
 
 
-def test_what_is_written_anew_keeps_its_place_in_line() -> None:
+def test_rewritten_messages_keep_their_place_in_line() -> None:
     places = Places()
     for id in (1, 2, 3):
         put(places, row(id))

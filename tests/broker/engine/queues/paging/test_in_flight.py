@@ -105,7 +105,7 @@ def test_it_takes_no_work_while_nothing_can_be_read() -> None:
     bench.run()
 
 
-def test_what_a_transaction_settles_counts_by_its_own_limit() -> None:
+def test_messages_settled_by_a_transaction_count_by_its_own_limit() -> None:
     bench = paging()
     taker, tx = bench.take("q"), bench.begin()
     got = 0

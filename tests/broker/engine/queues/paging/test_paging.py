@@ -36,7 +36,7 @@ def test_a_backlog_beyond_memory_comes_back_in_order(bench: Bench, durable: bool
     assert taker.take() == bodies(0)
 
 
-def test_what_is_sent_while_the_tail_has_something_goes_behind_it(bench: Bench) -> None:
+def test_messages_sent_while_the_tail_has_some_go_behind_it(bench: Bench) -> None:
     filled(bench, 5)
     taker = bench.take("q", window=1)
     bench.ack(taker, taker.taken[-1])
@@ -160,7 +160,7 @@ def test_groups_keep_their_order(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(("limit", "most"), [("16KiB", 16), ("4MiB", 1_000)])
-def test_what_is_read_back_stays_within_its_bytes(limit: str, most: int) -> None:
+def test_messages_read_back_stay_within_their_bytes(limit: str, most: int) -> None:
     bench = paging(**{"max-read-page-messages": -1, "max-read-page-bytes": limit})
     for _ in range(100):
         bench.sent("q", bytes(1_000))

@@ -55,7 +55,7 @@ def test_nobody_is_busy_while_what_goes_first_cannot_be_read(bench: Bench, consu
     assert sorted(chain(first, *[taker.take() for taker in takers])) == [*bodies(0, 1), b"high"]
 
 
-def test_what_is_due_expires_later(bench: Bench) -> None:
+def test_due_messages_expire_later(bench: Bench) -> None:
     filled(bench, 8, expiration=bench.broker.now + 100)
     with refusing(bench.broker.files, errno.EMFILE):
         bench.broker.advance(100)

@@ -72,7 +72,7 @@ def test_rows_leave_from_the_middle_and_the_empty_chunk_with_them() -> None:
     assert ids(paged) == [[7]]
 
 
-def test_what_is_damaged_is_counted_and_not_in_line() -> None:
+def test_damaged_messages_are_counted_and_not_in_line() -> None:
     paged = tail()
     for id in range(1, 4):
         paged.add(4, id, 1, id, 10)

@@ -71,7 +71,7 @@ def test_the_limit_of_the_broker() -> None:
         assert (bench.queue("q").ready, bench.queue("q").paged) == found
 
 
-def test_what_comes_back_keeps_its_place_in_a_short_queue() -> None:
+def test_returned_messages_keep_their_place_in_a_short_queue() -> None:
     """By default a restart changes nothing of the order, for it leaves nothing on disk only."""
     bench = Bench()
     bench.sent("q", b"1")

@@ -275,7 +275,7 @@ def test_cleaning_carries_paged_messages_forward(durable_queue: bool) -> None:
     assert consumed(bench, bench.take("q::q", MULTICAST)) == bodies(*range(12))
 
 
-def test_what_cleaning_copied_is_in_memory_until_it_is_on_the_disk(bench: Bench) -> None:
+def test_messages_copied_by_cleaning_are_in_memory_until_they_are_on_disk(bench: Bench) -> None:
     filled(bench, 6)
     space, state = bench.engine.journal.space, bench.engine._state
     bench = bench.restart()
@@ -296,7 +296,7 @@ def test_what_cleaning_copied_is_in_memory_until_it_is_on_the_disk(bench: Bench)
     assert bench.restart().bodies("q") == bodies(*range(6))
 
 
-def test_what_is_not_the_message_stays_and_the_rest_flows() -> None:
+def test_bytes_that_are_not_the_message_stay_and_the_rest_flows() -> None:
     bench = paging(**{"max-read-page-messages": 24})
     filled(bench, 8)
     queue = bench.queue("q")
@@ -429,7 +429,7 @@ def test_the_oldest_leave_when_nothing_goes_before_them_any_more(bench: Bench) -
     assert bench.bodies("q") == [b"1"]
 
 
-def test_what_is_about_to_be_paged_stays_in_memory_when_the_queue_becomes_one_of_last_values(bench: Bench) -> None:
+def test_messages_about_to_be_paged_stay_in_memory_when_the_queue_becomes_one_of_last_values(bench: Bench) -> None:
     put(bench, "q", b"1", b"2", key="k")
     bench.broker.hold_disk()
     put(bench, "q", b"3", key="k")

@@ -108,7 +108,7 @@ def test_a_queue_may_be_deleted_meanwhile(keyed: Bench) -> None:
 
 
 @pytest.mark.parametrize("attributes", [{"ring_size": 1_000}, {"non_destructive": True}, {"last_value_key": "k"}])
-def test_what_is_on_disk_is_read_back_in_steps_and_in_order(attributes: dict[str, object]) -> None:
+def test_messages_on_disk_are_read_back_in_steps_and_in_order(attributes: dict[str, object]) -> None:
     bench = paging()
     count = 40
     filled(bench, count)
@@ -131,7 +131,7 @@ def test_what_is_on_disk_is_read_back_in_steps_and_in_order(attributes: dict[str
     check_accounts(bench.broker)
 
 
-def test_what_cannot_be_read_for_a_while_is_tried_again() -> None:
+def test_messages_that_cannot_be_read_for_a_while_are_tried_again() -> None:
     bench = paging()
     filled(bench, 40)
     bench.limit_ticks(12, least=12)

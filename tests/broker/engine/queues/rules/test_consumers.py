@@ -123,7 +123,7 @@ def test_it_is_not_purged_while_another_consumer_is_there(bench: Bench) -> None:
     assert second.take() == [b"1"]
 
 
-def test_what_comes_back_later_is_purged_too() -> None:
+def test_messages_that_return_later_are_purged_too() -> None:
     bench = Bench({"match": "q", "redelivery-delay": 1000})
     bench.declare(purge_on_no_consumers=True)
     taker = bench.take("q")
@@ -148,7 +148,7 @@ def test_dead_letters_die_first() -> None:
     assert bench.left("q") == {"dead-lettered": 1}
 
 
-def test_what_was_on_its_way_to_the_disk_is_purged_as_it_lands() -> None:
+def test_messages_on_their_way_to_disk_are_purged_as_they_land() -> None:
     bench = Bench(lazy_disk=True)
     bench.declare(purge_on_no_consumers=True)
     bench.broker.step()

@@ -31,7 +31,7 @@ def test_everybody_gets_everything_once_and_it_stays(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("ack_mode", list(AckMode))
-def test_what_consumers_say_changes_nothing(ack_mode: AckMode) -> None:
+def test_outcomes_of_consumers_change_nothing(ack_mode: AckMode) -> None:
     bench = Bench({"match": "q", "max-delivery-attempts": 1})
     queue = bench.declare(non_destructive=True)
     taker = bench.take("q", ack_mode=ack_mode)
@@ -55,7 +55,7 @@ def test_what_consumers_say_changes_nothing(ack_mode: AckMode) -> None:
     assert bench.left("q") == {}
 
 
-def test_what_a_consumer_wants_no_more_brings_the_others_not_again(bench: Bench) -> None:
+def test_a_message_that_a_consumer_no_longer_wants_does_not_bring_the_others_again(bench: Bench) -> None:
     bench.declare(non_destructive=True)
     taker = bench.take("q", window=600)
     messages = put(bench, "q", b"1", b"2", b"3", b"4")

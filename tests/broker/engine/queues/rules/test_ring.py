@@ -29,7 +29,7 @@ def test_a_run_longer_than_the_ring(bench: Bench) -> None:
     assert bench.bodies("q") == [b"5", b"6", b"7"]
 
 
-def test_what_consumers_take_at_once_is_not_evicted(bench: Bench) -> None:
+def test_messages_that_consumers_take_at_once_are_not_evicted(bench: Bench) -> None:
     bench.declare(ring_size=2)
     taker = bench.take("q")
     bodies = [b"%d" % n for n in range(50)]
