@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker.engine.model import message as header_names
+from broker.offline.replaying import REASONS
 from store.record import DeadLetterReason, RemovalReason
 
 ROOT = Path(__file__).parents[1]
@@ -84,10 +85,24 @@ def test_a_link_that_leads_nowhere_is_seen() -> None:
 
 def test_the_journal_s_reasons_are_those_of_the_code() -> None:
     text = (ROOT / "docs" / "journal-format.md").read_text()
-    table = "| " + " | ".join(reason.word for reason in RemovalReason) + " |"
-    assert table in text
+    numbers = "| " + " | ".join(str(reason.value) for reason in RemovalReason) + " |"
+    words = "| " + " | ".join(reason.word for reason in RemovalReason) + " |"
+    assert numbers in text
+    assert words in text
     deaths = ", ".join(f"{reason.value} {reason.word}" for reason in DeadLetterReason)
     assert f"Reasons: {deaths}." in " ".join(text.split())
+
+
+def test_the_ledger_s_equation_has_each_way_out() -> None:
+    text = (ROOT / "docs" / "audits.md").read_text()
+    ways = text.partition("    opening + from before + enqueued = ")[2].partition("+ with its queue + present")[0]
+    assert [way.strip() for way in ways.split("+")] == [reason.word for reason in RemovalReason]
+
+
+def test_a_replay_chooses_among_the_reasons_of_the_code() -> None:
+    text = (ROOT / "docs" / "replay.md").read_text()
+    row = text.partition("| `--reason` |")[2].partition("\n")[0]
+    assert set(re.findall(r"`([a-z-]+)`", row)) == set(REASONS)
 
 
 def test_the_headers_of_dead_letters_are_those_of_the_code() -> None:
