@@ -97,7 +97,7 @@ def logins(authority: Authority, directory: Path) -> dict[str, str]:
     [
         ("amqps", "password", ""),
         ("amqps", "certificate", ""),
-        ("amqps", "wrong password", "does not let in user link"),
+        ("amqps", "wrong password", "rejected user link"),
         ("amqps", "nothing", "and not by ANONYMOUS or EXTERNAL"),
         ("amqps", "another authority", "certificate"),
         ("mqtts", "password", ""),
@@ -159,7 +159,7 @@ def test_links_log_in_by_scram(tmp_path: Path, mechanism: str) -> None:
         client.put("/queue/orders.out", "1", DURABLE)
         link_awaited(near, lambda link: link["routes"][0]["passed"] == 1)
         refused = awaited(lambda: near.get("links/guess"), lambda link: link["attempts"] > 1)
-        assert refused["error"] == "login refused: the other broker does not let in user link"
+        assert refused["error"] == "login refused: the other broker rejected user link"
         assert "wrong SCRAM proof" in far.log
         assert not [word for word in ("secret", "xyzzy") if word in far.log + near.log]
 

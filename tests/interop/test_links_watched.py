@@ -198,10 +198,10 @@ def test_each_link_says_why_it_does_not_run(tmp_path: Path) -> None:
         links = {
             "gone": ("amqp://127.0.0.1:1", "", "Connection refused"),
             "nobody": (f"amqp://{urls['amqp']}", "", "and not by ANONYMOUS or EXTERNAL"),
-            "wrong": (f"amqp://{urls['amqp']}", login("guess"), "the other broker does not let in user bob"),
+            "wrong": (f"amqp://{urls['amqp']}", login("guess"), "the other broker rejected user bob"),
             "mqtt": (f"mqtt://{urls['mqtt']}", login("guess"), "the user name or the password is wrong"),
             "plain": (f"amqps://{urls['amqp']}", "", "WRONG_VERSION_NUMBER"),
-            "tls": (f"amqp://{urls['secure']}", "", "instead of letting the link in: check the port, and TLS"),
+            "tls": (f"amqp://{urls['secure']}", "", "did not answer during login: check the port, and TLS"),
             "strange": (f"amqps://{urls['secure']}", f'ca = "{other.path}"', "unable to get local issuer certificate"),
             "stomp": (f"amqp://{urls['stomp']}", "", "amqp:not-implemented: The server wants to speak 'ERROR\\nme'."),
             "in": (f"amqps://{urls['secure']}", login("secret") + f'\nca = "{authority.path}"', ""),

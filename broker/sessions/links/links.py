@@ -16,7 +16,7 @@ from store.counted import counted
 
 #: The error if a connection ends without a reason, after the login and before.
 _LOST: Final = "the connection was lost"
-_NOT_LET_IN: Final = "the other end hung up, or was silent, instead of letting the link in: check the port, and TLS"
+_NOT_LOGGED_IN: Final = "the other broker closed the connection or did not answer during login: check the port, and TLS"
 
 
 class LinkConnection(Protocol):
@@ -166,7 +166,7 @@ class Links:
         A connection that ends at once does not count as a success: the retry interval continues to grow.  `why`: empty
         if the other broker gave no reason.
         """
-        why = why or (_LOST if link.connected else _NOT_LET_IN)
+        why = why or (_LOST if link.connected else _NOT_LOGGED_IN)
         self.connections.pop(link.name, None)
         for route in link.routes.values():
             route.move("lost")

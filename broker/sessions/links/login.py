@@ -32,6 +32,10 @@ Aside = Callable[[Callable[[], bytes], Callable[[bytes | BaseException], None]],
 #: The beginning of the names of all SCRAM mechanisms, also of those that are not known here.
 _SCRAM: Final = "SCRAM-"
 
+#: What to do if the other broker offers no mechanism that this link can use.
+_MECHANISMS: Final = "the link uses %s"
+_NO_USER: Final = "set user and password-file, or certificate and key"
+
 
 class LinkLogin:
     """The login of one connection.  `relays`: the other broker has an anonymous relay; `bartleby`: it is a Bartleby.
@@ -86,14 +90,14 @@ class LinkLogin:
         if any(each.startswith(_SCRAM) for each in offered):
             link.scram_offered.add(link.remote)
         if not found:
-            names = " or ".join(wanted) if settings.user else "ANONYMOUS or EXTERNAL"
-            raise LoginFailed(f"the other broker lets in by {', '.join(offered) or 'nothing'}, and not by {names}")
+            offers = f"the other broker offers only {', '.join(offered) or 'no login'}"
+            raise LoginFailed(f"{offers}: " + (_MECHANISMS % " or ".join(wanted) if settings.user else _NO_USER))
         if PLAIN in found and len(found) > 1 and not self._readable and link.remote in link.scram_refused:
             return PLAIN
         if found[0] == PLAIN and len(wanted) > 1 and self._readable and link.remote in link.scram_offered:
-            text = "the other broker has offered SCRAM, and now lets in by"
+            text = "the other broker has offered SCRAM, and now offers only"
             raise LoginFailed(
-                f"{text} {', '.join(offered)}: the password is not sent readable; use amqps, or set sasl-mechanisms"
+                f"{text} {', '.join(offered)}: the password is not sent in the clear; use amqps, or set sasl-mechanisms"
             )
         return found[0]
 
@@ -122,7 +126,7 @@ class LinkLogin:
         elif not self._readable and PLAIN in link.settings.sasl_mechanisms:
             link.scram_refused.add(link.remote)
         who = f"user {link.settings.user}" if link.settings.user else "an anonymous client"
-        raise LoginFailed(f"login refused: the other broker does not let in {who}")
+        raise LoginFailed(f"login refused: the other broker rejected {who}")
 
     def send_open(self) -> None:
         """Send OPEN."""
