@@ -308,7 +308,7 @@ class Ticks:
                     continue
                 queue.behind += len(queues) == 1
                 pending.fans.append(FanOut(work.number, queues, messages, page))
-            for chunk, rows in work.carried:
+            for chunk, rows in work.copied:
                 tail_compaction.settled(chunk, rows)
             for held in work.held:
                 dispatch.release(state, held)

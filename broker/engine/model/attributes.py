@@ -59,7 +59,7 @@ class QueueAttributes:
         unit=Unit.MILLISECONDS,
         low=-1,
     )
-    group_rebalance: bool = row(False, "true: each new consumer makes the broker assign all message groups anew.")
+    group_rebalance: bool = row(False, "true: each new consumer makes the broker assign all message groups again.")
     group_rebalance_pause_dispatch: bool = row(False, "true: reassign groups only once nothing is in delivery.")
     group_buckets: int = row(
         -1, "Hash message groups into this many buckets; 0: ignore groups, -1: do not hash.", low=-1, high=NUMBER_MAX

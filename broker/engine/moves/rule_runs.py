@@ -14,11 +14,11 @@ would occupy it completely and block clients.
 
 Messages in delivery to consumers are left alone, and examined again once they have been returned.  A dead letter that
 no rule will ever act on is not examined again.  When the rules change, when the clock jumps and when the broker starts,
-all letters are examined anew.
+all dead letters are examined again.
 
 Each action is a move or a removal like an operator's, in one journal entry (promises P2, P3).  A retried message
 carries its number of retries (`DL_RETRIES`), and a moved one its number of hops plus one, as for any death: rules that
-form a loop end at `move.HOPS_MAX`.  Both carry the rule's name (`DL_RULE`).
+form a loop end at `move.HOPS_MAX`.  Both have the rule's name (`DL_RULE`).
 """
 
 from __future__ import annotations
@@ -64,19 +64,19 @@ from broker.engine.queues.state import State
 from broker.engine.queues.watcher import Watcher
 from store.record import DeadLetterReason, RemovalReason
 
-#: How long until a letter that was in delivery is examined again.
+#: How long until a dead letter that was in delivery is examined again.
 HELD_AGAIN_MS: Final = 10_000
 
 #: How long until a move that was refused is tried again.
 REFUSED_AGAIN_MS: Final = 60_000
 
-#: How many letters a trial names per rule and outcome.
+#: How many dead letters a trial names per rule and outcome.
 EXAMPLES_MAX: Final = 5
 
 #: An id above all others.
 _NO_ID: Final = 1 << 63
 
-#: What a rule did with letters, by its action.
+#: What a rule did with dead letters, by its action.
 _DONE: Final = {Action.RETRY: "retried", Action.MOVE: "moved", Action.REPLY: "moved", Action.DISCARD: "discarded"}
 REFUSED: Final = "refused"
 OUTCOMES: Final = (*dict.fromkeys(_DONE.values()), REFUSED)
@@ -126,8 +126,8 @@ class DeadLetterRules(Watcher):
         self._security = security
         self._in_transactions = in_transactions
         self._keeping: frozenset[str] = frozenset()
-        self._watched: dict[Queue, int] = {}  # the id of the last letter seen
-        self._new: dict[Queue, None] = {}  # may have letters that have not been seen
+        self._watched: dict[Queue, int] = {}  # the id of the last dead letter seen
+        self._new: dict[Queue, None] = {}  # may have dead letters that have not been seen
         self._due: Timetable[int, _Batch] = Timetable()
         self._batches = 0
         self._looked_again = False
@@ -192,7 +192,7 @@ class DeadLetterRules(Watcher):
     # -- the steps -------------------------------------------------------------------------------------------------
 
     def next_due(self) -> int | None:
-        """When the next letter is due (ms since the epoch); None: none is, or the last step is not durable yet."""
+        """When the next dead letter is due (ms since the epoch); None: none is, or the last step is not durable yet."""
         return None if not self._due or self._waits_for_disk() else self._due.next_due()
 
     def _waits_for_disk(self) -> bool:
@@ -200,7 +200,7 @@ class DeadLetterRules(Watcher):
         return self._last_entry > self._state.journal.durable
 
     def step(self) -> bool:
-        """Apply the rules to some letters that are due or new.  Returns whether there is more to do at once.
+        """Apply the rules to some dead letters that are due or new.  Returns whether there is more to do at once.
 
         If there are rules, call it before the dirty queues are served.
         """
@@ -219,7 +219,7 @@ class DeadLetterRules(Watcher):
         return not self._waits_for_disk() and (bool(self._new) or (due is not None and due <= self._state.now))
 
     def _notice(self) -> None:
-        """Mark the dirty queues: they may have new letters."""
+        """Mark the dirty queues: they may have new dead letters."""
         dirty, watched = self._state.dirty, self._watched
         if len(dirty) <= len(watched):
             self._new.update(dict.fromkeys([queue for queue in dirty if queue in watched]))
@@ -246,7 +246,7 @@ class DeadLetterRules(Watcher):
         self._enter(queue, [(id, state.now + HELD_AGAIN_MS) for id in held], fresh=True)
 
     def _held(self, queue: Queue) -> list[int]:
-        """Return the ids of letters in delivery, including those settled in open transactions."""
+        """Return the ids of dead letters in delivery, including those settled in open transactions."""
         held = [id for deliveries in reading.deliveries(queue) for id in deliveries]
         return held if len(held) == queue.delivering else [*held, *self._in_transactions(queue)]
 
@@ -255,7 +255,7 @@ class DeadLetterRules(Watcher):
             self._new[queue] = None
 
     def _look_again(self, batch: _Batch) -> None:
-        """Examine the letters of a batch that are due, and schedule the others again."""
+        """Examine the dead letters of a batch that are due, and schedule the others again."""
         state, queue = self._state, batch.queue
         if queue not in self._watched:
             return
@@ -271,16 +271,16 @@ class DeadLetterRules(Watcher):
         found = [(message, NEVER if batch.fresh else due[message.id] - 1) for message in run if message.id in due]
         self._enter(queue, rest + [(id, at) for id, at in due.items() if id > reached], fresh=batch.fresh)
         self._enter(queue, self._treat(queue, found))
-        if queue.delivering:  # else missing letters are gone
+        if queue.delivering:  # else missing ones are gone
             there = {message.id for message, _ in found}
             held = [id for id in due if id <= reached and id not in there]
             self._enter(queue, [(id, state.now + HELD_AGAIN_MS) for id in held], fresh=True)
 
-    def _enter(self, queue: Queue, letters: Sequence[tuple[int, int]], *, fresh: bool = False) -> None:
-        """Schedule letters to be examined again, each at its time."""
+    def _enter(self, queue: Queue, dead_letters: Sequence[tuple[int, int]], *, fresh: bool = False) -> None:
+        """Schedule dead letters to be examined again, each at its time."""
         most = self._state.limits.move_step_max
-        for at in range(0, len(letters), most):
-            some = letters[at : at + most]
+        for at in range(0, len(dead_letters), most):
+            some = dead_letters[at : at + most]
             ids, dues = array("q", [id for id, _ in some]), array("q", [due for _, due in some])
             self._batches += 1
             self._due.add(min(dues), self._batches, _Batch(queue, ids, dues, fresh))
@@ -288,7 +288,7 @@ class DeadLetterRules(Watcher):
     # -- applying the rules ----------------------------------------------------------------------------------------
 
     def _treat(self, queue: Queue, run: list[tuple[Message, int]]) -> list[tuple[int, int]]:
-        """Apply the rules to letters, given with the time of their last examination.
+        """Apply the rules to dead letters, given with the time of their last examination.
 
         Returns the ids of those to be examined again, and when.
         """
@@ -306,11 +306,11 @@ class DeadLetterRules(Watcher):
                 chosen.setdefault(decision.rule, []).append(letter)
             elif decision.due is not None:
                 again.append((message.id, decision.due))
-        for rule, letters in chosen.items():
-            staying = set(self._do(rule, queue, [letter.message for letter in letters]))
+        for rule, dead_letters in chosen.items():
+            staying = set(self._do(rule, queue, [letter.message for letter in dead_letters]))
             dues = [
                 (letter.message.id, self._after_refusal(rule, letter))
-                for letter in letters
+                for letter in dead_letters
                 if letter.message in staying
             ]
             again += [(id, due) for id, due in dues if due is not None]
@@ -318,7 +318,7 @@ class DeadLetterRules(Watcher):
         return again
 
     def _after_refusal(self, rule: DeadLetterRule, letter: DeadLetter) -> int | None:
-        """Return when to examine a letter again that its rule could not move; None: never."""
+        """Return when to examine a dead letter again that its rule could not move; None: never."""
         now = self._state.now
         if rule.action is not Action.RETRY:
             return now + REFUSED_AGAIN_MS
@@ -326,7 +326,7 @@ class DeadLetterRules(Watcher):
         return now + 1 if decision.act else decision.due  # for a later rule
 
     def _do(self, rule: DeadLetterRule, queue: Queue, run: list[Message]) -> list[Message]:
-        """Carry out a rule's action.  Returns the letters that stay because it was refused."""
+        """Carry out a rule's action.  Returns the dead letters that stay because it was refused."""
         state = self._state
         step = MoveResult(0, 0, True)
         staying: list[Message] = []
@@ -366,7 +366,7 @@ class DeadLetterRules(Watcher):
         return circling + transfer.send(state, queue, step, wanted, options)
 
     def _sender(self, message: Message) -> Access:
-        """The present permissions of a letter's sender, which chose where it goes."""
+        """The present permissions of a dead letter's sender, which chose where it goes."""
         notes = message.header.annotations or {}
         user, client = str(notes.get(DL_ORIG_USER, "")), str(notes.get(DL_ORIG_CLIENT, ""))
         return self._security.access(Identity(user, frozenset()), client)
@@ -374,7 +374,7 @@ class DeadLetterRules(Watcher):
     # -- trials ----------------------------------------------------------------------------------------------------
 
     def attempt(self, queue: Queue, trial: Trial, rules: Sequence[DeadLetterRule] | None = None) -> None:
-        """Add what rules (default: those in force) would do with the next step of a queue's messages, seen anew.
+        """Add what rules (default: those in force) would do with the next step of a queue's messages, seen again.
 
         Changes nothing else.  Raises NotReadable.
         """

@@ -175,7 +175,7 @@ class GroupedBacklog(Backlog):
         return holder
 
     def _forget_one(self) -> None:
-        """Forget the group known for longest of whose messages none was passed; the others count as known anew."""
+        """Forget the group known for longest of whose messages none was passed; the others count as newly known."""
         for other in list(islice(self._assigned, LOOKED_AT_MAX)):
             holder = self._assigned.pop(other)
             if other not in self._passed:

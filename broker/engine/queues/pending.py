@@ -5,7 +5,7 @@ entry; at its end the entry is sealed.  Four things wait until the entry is dura
 
     landing     messages stored in the entry, which become ready on their queues (on strict queues they are ready at
                 once, see `arrival.stored`); on many queues some at a time (`FanOut`)
-    carried     paged messages copied in the entry (cleaning), which can be read there
+    copied      paged messages copied in the entry (cleaning), which can be read there
     held        deliveries journalled in the entry (strict mode), which are sent
     waiters     sessions with confirmations to send, which the engine's driver tells
 
@@ -63,14 +63,14 @@ class Work:
     number: int
     ticket: int = 0
     landing: list[OnTheWay] = field(default_factory=list)
-    carried: list[tuple[Chunk, list[int]]] = field(default_factory=list)
+    copied: list[tuple[Chunk, list[int]]] = field(default_factory=list)
     held: list[Held] = field(default_factory=list)
     waiters: dict[Waiter, None] = field(default_factory=dict)
 
     @property
     def waits(self) -> bool:
         """Whether anything waits."""
-        return bool(self.landing or self.held or self.waiters or self.carried)
+        return bool(self.landing or self.held or self.waiters or self.copied)
 
 
 @dataclass(slots=True, eq=False)

@@ -588,7 +588,7 @@ class Room:
     def without(self, held: Uncommitted, names: Iterable[str]) -> Iterator[None]:
         """A context in which what a transaction sends is charged neither to these addresses nor to the broker.
 
-        Its commit charges it anew.
+        Its commit charges it again.
         """
         charged = [(self.charged(name), *held.sends[name]) for name in set(names) if name in held.sends]
         self._count(held, charged, -1)
@@ -617,7 +617,7 @@ class Room:
         return True
 
     def release_sends(self, held: Uncommitted, name: str, count: int, nbytes: int) -> None:
-        """Discharge messages that a transaction has sent to an address: its commit has charged them anew."""
+        """Discharge messages that a transaction has sent to an address: its commit has charged them again."""
         self.transactions.remove_sends(held, name, count, nbytes)
         self.discharge(name, nbytes, count)
 

@@ -200,7 +200,7 @@ class Cleaner:
     def _copy_slice(self, round: _Round, order: list[_Found]) -> None:
         """Copy the oldest of the messages left.  Raises JournalFull, NotReadable before anything changed."""
         if not order:
-            self._carry_slice(round)
+            self._copy_paged_slice(round)
             return
         slice, size = order[-COPIED_MESSAGES:], 0
         slice.reverse()
@@ -218,14 +218,16 @@ class Cleaner:
         for queue, messages in copied.items():
             self._copied_forward(queue, messages)
 
-    def _carry_slice(self, round: _Round) -> None:
+    def _copy_paged_slice(self, round: _Round) -> None:
         """Copy paged messages, one chunk or several."""
         size = 0
         while round.paged and size < SLICE_BYTES:
             queue, chunk, rows = round.paged[-1]
             size += tail_compaction.size_of(chunk, rows)
             self._reserve(round, size)
-            round.copied += tail_compaction.carry(self._state, queue, chunk, rows, round.segment, self._copied_forward)
+            round.copied += tail_compaction.copy_rows(
+                self._state, queue, chunk, rows, round.segment, self._copied_forward
+            )
             del round.paged[-1]
 
     def _reserve(self, round: _Round, size: int) -> None:
@@ -239,7 +241,7 @@ class Cleaner:
             journal.reserve(left, essential=True)
 
     def _copied_forward(self, queue: Queue, messages: list[Message]) -> None:
-        if queue.durable:  # rows of others are carried too, to a scratch file
+        if queue.durable:  # rows of others are copied too, to a scratch file
             self._restate(queue, messages)
         for watcher in self.copied:
             watcher(queue, messages)

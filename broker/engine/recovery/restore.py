@@ -411,7 +411,7 @@ def _restore_messages(state: State, fold: Fold, queue: Queue) -> int:
             queue.states[message.id] = DeliveryState(counts[message.id], message.header.timestamp)
         del held[message.id]
     _fill(state, queue, held, counts, due)
-    queue.stored += tail_restore.revive(state, queue, places, kept, waiting)
+    queue.stored += tail_restore.restore(state, queue, places, kept, waiting)
     if held or queue.stored:
         queue.acquired_below = state.journal.next_id
     return redelivered

@@ -47,7 +47,7 @@ def size_of(chunk: Chunk, rows: list[int]) -> int:
     return sum([chunk.sizes[row] for row in rows])
 
 
-def carry(state: State, queue: Queue, chunk: Chunk, rows: list[int], segment: int, copied_forward: Copied) -> int:
+def copy_rows(state: State, queue: Queue, chunk: Chunk, rows: list[int], segment: int, copied_forward: Copied) -> int:
     """Copy forward those rows that are still in this segment; returns how many.  The journal has room for them.
 
     Raises NotReadable.
@@ -81,7 +81,7 @@ def _copy(state: State, queue: Queue, chunk: Chunk, run: list[Row], segment: int
     _moved(queue, chunk, run, journal.segment, journal.end - sum(sizes), sizes)
     for row, message in run:
         chunk.keep(row, message)
-    state.pending.work.carried.append((chunk, [row for row, _ in run]))
+    state.pending.work.copied.append((chunk, [row for row, _ in run]))
 
 
 def _restate_dues(state: State, queue: Queue, chunk: Chunk, run: list[Row]) -> None:
@@ -104,7 +104,7 @@ def _to_scratch(state: State, queue: Queue, chunk: Chunk, run: list[Row], segmen
 
 def _moved(queue: Queue, chunk: Chunk, run: list[Row], segment: int, offset: int, sizes: Sequence[int]) -> None:
     """Update the rows' places in the tail."""
-    assert queue.tail is not None, "its chunk is carried"
+    assert queue.tail is not None, "its chunk is copied"
     before = chunk.bytes
     for (row, _), size in zip(run, sizes, strict=True):
         chunk.move(row, segment, offset, size)

@@ -102,7 +102,7 @@ def kept(state: State, places: Places, held: dict[int, Message], others: Iterabl
     return sorted(large, key=lambda message: message.id)
 
 
-def revive(
+def restore(
     state: State,
     queue: Queue,
     places: Places,
