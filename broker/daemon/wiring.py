@@ -254,7 +254,7 @@ def begin(
     """Continue from the restored state; see `recover`, and `declare` for `refused`."""
     engine = parts.engine
     parts.journal.start()
-    engine.settle_restored()
+    engine.finish_restore()
     declare(parts.engine, config, refused)
     if serves:
         engine.configuration.report_settings()
@@ -306,7 +306,7 @@ def declaring(engine: Engine, wanted: Declarations, refused: Callable[[EngineErr
     configuration.set_transmission_queues(wanted.transmission)
     for each in wanted.linked:
         yield attempt(partial(each.declare, engine))
-    yield from engine.watchers.settle()
+    yield from engine.watchers.apply_settings()
 
 
 def _declare_queue(

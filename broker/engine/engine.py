@@ -158,12 +158,12 @@ class Engine:
         self.tasks.restore(restored.tasks)
         return restored
 
-    def settle_restored(self) -> None:
+    def finish_restore(self) -> None:
         """Do what a restart makes due, once the journal can be written and before there are consumers."""
         self.sessions.remove_consumed()
         alter.after_restart(self._state, self.sessions.in_flight_by_queue())
-        self.consumers.reservations.settle_restored()
-        self.retained.settle_restored()
+        self.consumers.reservations.finish_restore()
+        self.retained.finish_restore()
 
     def watch_disk(
         self, space: Callable[[], tuple[int, int]], *, usage_max: int, free_min: int, period: int
@@ -173,7 +173,7 @@ class Engine:
         disk.usage_max, disk.free_min = usage_max, free_min
         return DiskWatch(self._state, space, period=period)
 
-    def watch(self, watcher: Watcher) -> None:
+    def add_watcher(self, watcher: Watcher) -> None:
         """Report created and deleted addresses and queues to a watcher."""
         self._state.registry.watchers.append(watcher)
 

@@ -29,16 +29,16 @@ class Watchers(Watcher):
         self._sessions = sessions
         state.registry.watchers += [self, self.retroactive, self.notifications]
 
-    def settle(self) -> LongWork:
+    def apply_settings(self) -> LongWork:
         """Apply the settings, after a start and whenever they have changed."""
-        yield from self.retroactive.settle()
-        yield from self.slow.settle()
-        self.notifications.settle()
-        self.dead_letter_rules.settle()
+        yield from self.retroactive.apply_settings()
+        yield from self.slow.apply_settings()
+        self.notifications.apply_settings()
+        self.dead_letter_rules.apply_settings()
 
     def address_made(self, address: Address) -> None:
         if address.settings.slow_consumer_threshold >= 0:
-            self.slow.watch(address.settings.slow_consumer_check_period)
+            self.slow.schedule_check(address.settings.slow_consumer_check_period)
 
     def queue_gone(self, queue: Queue) -> None:
         self._sessions.in_flight.queue_deleted(queue)

@@ -25,7 +25,7 @@ class Names(Watcher):
         operators, addresses, queues = engine.operators, engine.addresses, engine.queues
         self._queues = _Sorted(queues, lambda name: name in queues and queues[name].internal)
         self._addresses = _Sorted(addresses, lambda name: name in addresses and operators.is_own(addresses[name]))
-        engine.watch(self)
+        engine.add_watcher(self)
 
     async def queues(self, *, internal: bool = False) -> list[str]:
         """The names of all queues; with `internal` also the broker's own."""

@@ -444,6 +444,6 @@ def _drop_expired(state: State, queue: Queue, run: list[Message]) -> list[Messag
 def _expire(state: State, queue: Queue, expired: list[Message]) -> None:
     """Expire messages taken out of the queue's containers; while the disk is busy, they stay for later."""
     if state.pending.disk_is_busy and not state.pending.disk_has_announced:
-        return arrival.keep_for_later(state, queue, expired, DISK_RETRY_MS)
-    arrival.keep_for_later(state, queue, expiry.expire(state, queue, expired))
+        return arrival.hold_for_retry(state, queue, expired, DISK_RETRY_MS)
+    arrival.hold_for_retry(state, queue, expiry.expire(state, queue, expired))
     state.pending.disk_has_announced = False

@@ -145,7 +145,7 @@ def _give_back(state: State, queue: Queue, messages: list[Message], how: Deliver
         _annotate(state, dead, how.notes, bounded=False)  # they leave, and their dead letters keep them
     staying = _send_to_dla(state, queue, dead, how.text, consumer)
     _journal_counts(state, queue, alive + staying, failed, flagged)
-    arrival.keep_for_later(state, queue, staying)
+    arrival.hold_for_retry(state, queue, staying)
     requeue(state, queue, alive, delayed=how.delayed)
 
 

@@ -265,7 +265,7 @@ class Reservations:
             reservation.restore({message.id: id for _, message, id in sent if message.id in ready}, kept)
             reservation.await_return()
 
-    def settle_restored(self) -> None:
+    def finish_restore(self) -> None:
         """End restored reservations without messages, once the journal can be written again."""
         for session in self._nothing_left:
             self.sessions.drop(session)

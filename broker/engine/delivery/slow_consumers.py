@@ -54,14 +54,14 @@ class SlowConsumers:
         self._state = state
         self._looks: dict[Consumer, _Look] = {}
 
-    def settle(self) -> LongWork:
+    def apply_settings(self) -> LongWork:
         """Start a check for each period that some address has, after a change of settings or addresses."""
         for address in list(self._state.addresses.values()):
             if address.settings.slow_consumer_threshold >= 0:
-                self.watch(address.settings.slow_consumer_check_period)
+                self.schedule_check(address.settings.slow_consumer_check_period)
             yield LOOK_COST
 
-    def watch(self, period: int) -> None:
+    def schedule_check(self, period: int) -> None:
         """Check every `period` ms, unless that is done already."""
         if not self._state.alarms.is_set(("slow-consumers", period)):
             due = self._state.now + period
@@ -89,7 +89,7 @@ class SlowConsumers:
                     yield CONSUMER_COST
         self._looks = {consumer: look for consumer, look in self._looks.items() if not consumer.closed}
         if watched:
-            self.watch(period)
+            self.schedule_check(period)
 
     def _look(self, queue: Queue, consumer: Consumer, settings: AddressSettings) -> None:
         now = self._state.now

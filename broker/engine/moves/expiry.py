@@ -201,7 +201,7 @@ def _expire_together(state: State, due: list[tuple[Queue, Message]]) -> None:
     for queue, messages in by_queue.items():
         queue.forget(messages)  # before the copies of others may arrive there
     for queue, messages in by_queue.items():
-        arrival.keep_for_later(state, queue, expire(state, queue, messages))
+        arrival.hold_for_retry(state, queue, expire(state, queue, messages))
 
 
 def expire_paged(state: State) -> bool:
@@ -238,7 +238,7 @@ def _expire_rows(state: State, queue: Queue, chunk: Chunk, late: list[int]) -> b
         messages = rows.claim(state, queue, chunk, rows.read(state, queue, chunk, list(run)))
         expired += len(run)
         staying = expire(state, queue, messages)
-        arrival.keep_for_later(state, queue, staying)
+        arrival.hold_for_retry(state, queue, staying)
         if staying:
             return False
     if expired < len(late):

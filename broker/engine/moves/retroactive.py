@@ -55,7 +55,7 @@ class Retroactive(Watcher):
     def _ring_name(self, address: str, kind: RoutingType) -> str:
         return self._name(address, "queue", kind.name.lower())
 
-    def settle(self) -> LongWork:
+    def apply_settings(self) -> LongWork:
         """Create, resize or stop the rings of all addresses, as the settings say now."""
         for address in list(self._state.addresses.values()):
             if self._state.addresses.get(address.name) is address:

@@ -142,7 +142,7 @@ class DeadLetterRules(Watcher):
         self.done = {rule.name: self.done.get(rule.name, Counter()) for rule in self.rules}
         self.start_over()
 
-    def settle(self) -> None:
+    def apply_settings(self) -> None:
         """Determine which queues to watch.  Call after a start and whenever settings have changed."""
         named = self._state.registry.settings_table.values("dead_letter_address", "expiry_address")
         self._keeping = frozenset([name for name in named if isinstance(name, str)])
@@ -160,7 +160,7 @@ class DeadLetterRules(Watcher):
     def start_over(self) -> None:
         """Examine all dead letters anew: the clock has jumped, and their ages with it."""
         self._watched.clear()
-        self.settle()
+        self.apply_settings()
 
     def name_pattern(self, match: str) -> Fits | None:
         """Return a test for names by a match as in address settings; None if it is empty.  Raises InvalidMatch."""

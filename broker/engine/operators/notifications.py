@@ -58,7 +58,7 @@ class Notifications(Watcher):
             arrival.unroutable(self._state, address, arrival.left(messages, groups))
         self.sent += len(messages)
 
-    def settle(self) -> None:
+    def apply_settings(self) -> None:
         """Find out whether notifications have a subscription, also after a restart."""
         address = self._state.addresses.get(NOTIFICATIONS)
         self._state.notes.listening = address is not None and any(self._state.bindings.targets(address))
@@ -67,17 +67,17 @@ class Notifications(Watcher):
         types = ",".join(sorted(t.name for t in address.routing_types))
         self._state.notes.add("ADDRESS_ADDED", {"_AMQ_Address": address.name, "_AMQ_Routing_Type": types})
         if address.name == NOTIFICATIONS:
-            self.settle()
+            self.apply_settings()
 
     def address_gone(self, address: Address) -> None:
         self._state.notes.add("ADDRESS_REMOVED", {"_AMQ_Address": address.name})
 
     def queue_made(self, queue: Queue) -> None:
-        self.settle()
+        self.apply_settings()
         self._state.notes.add("BINDING_ADDED", _binding(queue))
 
     def queue_gone(self, queue: Queue) -> None:
-        self.settle()
+        self.apply_settings()
         self._state.notes.add("BINDING_REMOVED", _binding(queue))
 
 

@@ -164,7 +164,7 @@ class Retained:
             if old is not None:
                 self._superseded.append(old)
 
-    def settle_restored(self) -> None:
+    def finish_restore(self) -> None:
         """Remove messages that are not the last of their address.  The journal must be running."""
         superseded, self._superseded = self._superseded, []
         for message in superseded:

@@ -590,7 +590,7 @@ def take_out(state: State, queue: Queue, message: Message) -> None:
         queue.backlog.discard(message)
 
 
-def keep_for_later(state: State, queue: Queue, messages: list[Message], ms: int = MOVE_RETRY_MS) -> None:
+def hold_for_retry(state: State, queue: Queue, messages: list[Message], ms: int = MOVE_RETRY_MS) -> None:
     """Schedule messages that could not be moved for another attempt; they stay on their queue."""
     for message in messages:
         schedule(state, queue, message, state.now + ms)

@@ -525,7 +525,7 @@ class MqttSessions:
         restored = [self._restore(stored) for stored in self.engine.sessions.of_clients()]
         for session in restored:  # now all who share a subscription are known
             assert session.stored is not None, "it was stored"
-            session.subscriptions.settle_restored()
+            session.subscriptions.finish_restore()
             self.engine.sessions.resume(session.stored, session.in_flight.current)
         for session in restored:
             if session.client.lasting:

@@ -399,7 +399,7 @@ class Subscriptions:
                 self._engine.subscriptions.hand_over(subscription, self._client.access.user)  # earlier versions did not
                 self._try_to_attach(subscription)
 
-    def settle_restored(self) -> None:
+    def finish_restore(self) -> None:
         """Complete `restore` once messages are in flight again, of all sessions."""
         for consumer, subscription in list(self._deliveries.retired.items()):
             self._deliveries.retire(subscription, consumer)

@@ -126,7 +126,7 @@ def change(bench: Bench, count: int) -> None:
     """A reload with another count."""
     table = settings_table(small({"match": "orders", "retroactive-message-count": count}))
     bench.enter().configuration.change_settings(table)
-    bench.engine.configuration.begin(bench.engine.watchers.settle())
+    bench.engine.configuration.begin(bench.engine.watchers.apply_settings())
     bench.run()
 
 
