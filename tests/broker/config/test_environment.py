@@ -159,7 +159,7 @@ def test_an_acceptor_that_only_a_variable_names_is_the_variables_fault(tmp_path:
     assert "needs its protocol" in problem.fix
 
 
-def test_what_belongs_to_others_is_left_alone() -> None:
+def test_variables_of_others_are_left_alone() -> None:
     others = dict.fromkeys(COMMAND_VARIABLES, "x") | {
         "BARTLEBY_PORT": "tcp://10.0.0.1:61613",
         "BARTLEBY_PORT_61613_TCP_ADDR": "10.0.0.1",

@@ -42,7 +42,7 @@ def test_forms(text: str, parsed: tuple[str, str, int]) -> None:
         "stomp=[]:0",
     ],
 )
-def test_what_is_none(text: str) -> None:
+def test_no_listen_address(text: str) -> None:
     with pytest.raises(ValueError, match="give ACCEPTOR=HOST:PORT"):
         parse_listen(text)
 

@@ -176,7 +176,7 @@ def test_a_configuration_is_frozen() -> None:
         load(None).broker.name = "other"  # type: ignore[misc]
 
 
-def test_what_is_unset_is_left_to_the_engine(write: Write) -> None:
+def test_unset_values_are_left_to_the_engine(write: Write) -> None:
     config = load(
         write("""
             [[address-settings]]

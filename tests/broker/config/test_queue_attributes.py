@@ -25,7 +25,7 @@ def test_the_configuration_knows_every_attribute() -> None:
     assert Queue.model_validate({"routing-type": "ANYCAST", **values}).requested() == requested
 
 
-def test_what_is_unset_is_not_asked_for() -> None:
+def test_unset_attributes_are_not_requested() -> None:
     assert Queue.model_validate({"routing-type": "ANYCAST"}).requested() == {}
     assert Queue.model_validate({"routing-type": "ANYCAST", "enabled": False}).requested() == {"enabled": False}
 

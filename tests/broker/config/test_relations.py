@@ -267,7 +267,7 @@ def read(directory: Path, text: str) -> Config:
         ),
     ],
 )
-def test_what_cannot_be(tmp_path: Path, text: str, key: str, value: str, fix: str) -> None:
+def test_refused_combinations(tmp_path: Path, text: str, key: str, value: str, fix: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, text)
     [problem] = caught.value.problems
@@ -341,5 +341,5 @@ def test_traces_need_their_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         RULE + "action = 'move'\nto = 'a::b'\n" + RULE.replace("'a'", "'b'") + "action = 'leave'\nqueue = 'c'\n",
     ],
 )
-def test_what_can_be(tmp_path: Path, text: str) -> None:
+def test_permitted_combinations(tmp_path: Path, text: str) -> None:
     read(tmp_path, text)

@@ -45,13 +45,13 @@ def test_sizes_are_powers_of_1024_as_in_artemis(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "30", "s", "-1s", "1.5s", "5 parsecs", "1s 2s", "1m", "1S", "٣s", True, 1.5])
-def test_what_is_no_duration(value: object) -> None:
+def test_no_duration(value: object) -> None:
     with pytest.raises(ValueError, match="give milliseconds as an integer"):
         units.duration(value)
 
 
 @pytest.mark.parametrize("value", ["", "30", "MiB", "-1K", "1.5M", "1X", "1KiBB", False, 0.5])
-def test_what_is_no_size(value: object) -> None:
+def test_no_size(value: object) -> None:
     with pytest.raises(ValueError, match="give bytes as an integer"):
         units.size(value)
 
@@ -63,7 +63,7 @@ def test_integers_are_taken_as_they_are(read: Callable[[object], object]) -> Non
 
 
 @given(st.integers(-1, 2**63 - 1))
-def test_what_is_written_reads_the_same(value: int) -> None:
+def test_a_written_value_reads_the_same(value: int) -> None:
     for known, read in ((units.DURATION_UNITS, units.duration), (units.SIZE_UNITS, units.size)):
         text = units.written(value, known)
         assert (int(text) if value <= 0 else read(text)) == value

@@ -114,7 +114,7 @@ async def test_a_login_leads_to_no_other_site(browser: Browser) -> None:
         assert page.to == "/"
 
 
-async def test_who_logs_out_is_out(owner: Browser) -> None:
+async def test_a_logged_out_user_is_out(owner: Browser) -> None:
     before = dict(owner.cookies)
     page = await owner.send(await owner.get("/"), "/logout")
     assert page.to == "/login"

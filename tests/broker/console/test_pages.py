@@ -50,7 +50,7 @@ async def test_dead_letters_are_brought_back_by_group(broker: TestBroker, owner:
     assert (fields["origin"], fields["token"]) == ("orders", "management.token")
 
 
-async def test_what_was_sent_to_a_dead_letter_queue_is_a_group_too(broker: TestBroker, owner: Browser) -> None:
+async def test_messages_sent_to_a_dead_letter_queue_are_a_group_too(broker: TestBroker, owner: Browser) -> None:
     await die(broker, "orders", b"1")
     await broker.sent("DLQ", [b"2", b"3"])
     page = await owner.get("/dead-letters?by=reason")

@@ -209,7 +209,7 @@ async def test_a_queue_is_made_stopped_switched_off_and_deleted(broker: TestBrok
     assert [fields["kind"] for fields in broker.reported("task.completed")] == ["delete-queue"]
 
 
-async def test_what_clients_choose_is_shown_and_not_run(broker: TestBroker, owner: Browser) -> None:
+async def test_text_of_clients_is_shown_and_not_run(broker: TestBroker, owner: Browser) -> None:
     broker.send(MARKUP, [MARKUP.encode()], headers=[(MARKUP.encode().replace(b":", b""), MARKUP.encode())])
     await broker.sent("bodies", [b"\x00\xff\xfe", "\u202e".encode() + b"abc", b"", b"[1, 2"])
     name = quote(MARKUP)
@@ -235,7 +235,7 @@ async def test_what_clients_choose_is_shown_and_not_run(broker: TestBroker, owne
     assert "<script>w" not in (await owner.get(f"/queue?name={quote('no ' + MARKUP)}")).text
 
 
-async def test_what_a_user_may_not_manage_is_hidden(broker: TestBroker, browser: Browser) -> None:
+async def test_queues_that_a_user_may_not_manage_are_hidden(broker: TestBroker, browser: Browser) -> None:
     for name in ("orders", "secret"):
         broker.queue(name)
     await broker.sent("orders", [b"x"])

@@ -58,7 +58,7 @@ async def test_an_address_tells_its_diverts(broker: TestBroker, client: Client) 
     assert (await client.get(f"{ADDRESSES}/a"))["divert_names"] == ["copies"]
 
 
-async def test_what_on_an_address_is_not_the_callers_is_hidden_and_stays(broker: TestBroker, client: Client) -> None:
+async def test_queues_of_others_on_an_address_are_hidden_and_stay(broker: TestBroker, client: Client) -> None:
     alice = partial(client.call, token=None, headers=basic("alice", "s3cret"))
     for queue in ("orders", "vault"):
         await client.call("PUT", f"/api/v1/queues/{queue}", json={"address": "orders", "make_address": True})
@@ -126,7 +126,7 @@ async def test_a_message_that_no_queue_takes_is_told(client: Client) -> None:
         ("POST", "/a/messages", None, 400, "the body must be a JSON object"),
     ],
 )
-async def test_what_is_refused(
+async def test_refused_addresses(
     broker: TestBroker, client: Client, method: str, path: str, body: object, status: int, detail: str
 ) -> None:
     broker.queue("a")

@@ -166,7 +166,7 @@ async def test_a_queue_may_have_any_name(broker: TestBroker, client: Client, nam
         ("/api/v1/queues/orders/messages?filter=" + "a" * 5000, 400, "invalid-selector"),
     ],
 )
-async def test_what_cannot_be_answered_is_explained(
+async def test_an_unanswerable_call_is_explained(
     broker: TestBroker, client: Client, path: str, status: int, error: str
 ) -> None:
     broker.queue("orders")

@@ -350,7 +350,7 @@ async def test_one_login_a_connection_and_it_is_counted_while_it_lasts(broker: T
         await broker.settled()
 
 
-async def test_who_loses_his_roles_or_is_removed_calls_no_more(broker: TestBroker, client: Client) -> None:
+async def test_a_caller_without_roles_or_removed_makes_no_more_calls(broker: TestBroker, client: Client) -> None:
     managing(broker, "#")
     assert (await call(client, "GET", "/api/v1/status", ALICE)).status == 200
     broker.gate.change(type(broker.gate.peers.policy)({}))

@@ -64,7 +64,7 @@ async def test_a_dry_run_tells_what_would_be_refused(broker: TestBroker, client:
     assert await shown(client, task) == ("running", 1, 0, {"no-queue": 1})
 
 
-async def test_what_a_client_has_on_its_disk_is_removed(broker: TestBroker, client: Client) -> None:
+async def test_messages_that_a_client_has_on_its_disk_are_removed(broker: TestBroker, client: Client) -> None:
     await broker.sent("orders", [b"%d" % n for n in range(200)])
     task = await started(client, "export", remove=True)
     page = await client.get(f"{EXPORT}?task={task}&limit=150")

@@ -30,7 +30,7 @@ async def tried(client: Client, **body: Any) -> Any:
     return answer.json
 
 
-async def test_what_the_rules_in_force_did(broker: TestBroker, client: Client) -> None:
+async def test_figures_of_the_rules_in_force(broker: TestBroker, client: Client) -> None:
     use(broker, {"action": "move", "to": "parking", "origin-address": "a"}, {"action": "retry", "every": "1h"})
     await die(broker, "a", b"1", b"2")
     await die(broker, "b", b"3")
@@ -44,7 +44,7 @@ async def test_what_the_rules_in_force_did(broker: TestBroker, client: Client) -
     assert answer["queues"] == ["DLQ"]
 
 
-async def test_what_they_would_do(broker: TestBroker, client: Client) -> None:
+async def test_a_trial_of_rules(broker: TestBroker, client: Client) -> None:
     await die(broker, "a", b"1", b"2")
     await die(broker, "b", b"3")
     await broker.sent("DLQ", [b"sent there"])
@@ -89,7 +89,9 @@ async def test_a_long_queue_takes_several_calls(
         ({"after": "x"}, "after must be what an answer"),
     ],
 )
-async def test_what_cannot_be_tried(broker: TestBroker, client: Client, body: dict[str, Any], detail: str) -> None:
+async def test_rules_that_cannot_be_tried(
+    broker: TestBroker, client: Client, body: dict[str, Any], detail: str
+) -> None:
     await die(broker, "a", b"1")
     answer = await client.call("POST", TRY, json=body)
     assert answer.status == 400

@@ -61,7 +61,7 @@ async def test_dead_letters_are_counted_by_what_is_asked_for(broker: TestBroker,
         ("limit=5", 400, "invalid-parameter"),
     ],
 )
-async def test_what_cannot_be_counted_is_refused(
+async def test_a_queue_that_cannot_be_counted_is_refused(
     broker: TestBroker, client: Client, query: str, status: int, code: str
 ) -> None:
     refused = await client.call("GET", f"{GROUPS}?{query}")

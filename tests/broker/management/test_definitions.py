@@ -66,7 +66,7 @@ async def test_a_document_makes_another_broker_the_same(broker: TestBroker, clie
         assert (shown["attributes"]["ring-size"], shown["paused_itself"]) == (5, True)
 
 
-async def test_what_differs_is_changed_and_what_is_not_named_stays(broker: TestBroker, client: Client) -> None:
+async def test_differences_are_changed_and_unnamed_resources_stay(broker: TestBroker, client: Client) -> None:
     await fill(client)
     document = {
         "version": 1,
@@ -105,7 +105,7 @@ async def test_what_differs_is_changed_and_what_is_not_named_stays(broker: TestB
         ({"name": "$sys.mqtt.retained", "address": "$sys.mqtt.retained"}, "the broker's own"),
     ],
 )
-async def test_what_cannot_be_is_refused_and_the_rest_done(
+async def test_an_impossible_change_is_refused_and_the_rest_done(
     broker: TestBroker, client: Client, definition: dict[str, Any], why: str
 ) -> None:
     await fill(client)
@@ -119,7 +119,7 @@ async def test_what_cannot_be_is_refused_and_the_rest_done(
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
-async def test_what_consumers_would_notice_is_refused_also_in_a_dry_run(
+async def test_changes_that_consumers_would_notice_are_refused_also_in_a_dry_run(
     broker: TestBroker, client: Client, dry_run: bool
 ) -> None:
     await fill(client)
@@ -168,7 +168,7 @@ async def test_files_are_compared_only(broker: TestBroker, client: Client) -> No
     assert changes["user", "dora"]["why"] == "use `bartleby user add dora`"
 
 
-async def test_what_clients_have_made_is_left_out(broker: TestBroker, client: Client) -> None:
+async def test_resources_of_clients_are_left_out(broker: TestBroker, client: Client) -> None:
     await fill(client)
     broker.send("automatic", [b"1"])
     broker.tick.enter()

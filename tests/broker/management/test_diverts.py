@@ -61,7 +61,7 @@ async def test_a_divert_is_made_shown_and_deleted(broker: TestBroker, client: Cl
         ({"transformer": "x"}, "there is no field 'transformer'"),
     ],
 )
-async def test_what_is_wrong_is_said(client: Client, body: dict[str, object], detail: str) -> None:
+async def test_mistakes_are_explained(client: Client, body: dict[str, object], detail: str) -> None:
     wanted = {"address": "a", "forwarding_addresses": ["b"]} | body
     answer = await client.call("PUT", f"{DIVERTS}/d", json=wanted)
     assert answer.status == 400

@@ -53,7 +53,7 @@ async def test_a_line_becomes_the_message_that_it_was(broker: TestBroker, client
         ({"queues": [{"name": "orders"}], "address": "elsewhere"}, {"address": "elsewhere"}),
     ],
 )
-async def test_what_a_line_may_say_else(
+async def test_other_members_of_a_line(
     broker: TestBroker, client: Client, changed: dict[str, object], shown: dict[str, object]
 ) -> None:
     broker.queue("orders")
@@ -75,7 +75,7 @@ async def test_they_keep_their_order_and_come_once(broker: TestBroker, client: C
     assert bodies == [b"one", b"1", b"3", b"5", b"7", b"9", b"0", b"2", b"4", b"6", b"8"]
 
 
-async def test_what_no_queue_takes_is_counted(broker: TestBroker, client: Client) -> None:
+async def test_messages_that_no_queue_takes_are_counted(broker: TestBroker, client: Client) -> None:
     wanted = {"make_address": True, "routing_type": "ANYCAST", "filter": "colour = 'blue'"}
     assert (await client.call("PUT", "/api/v1/queues/orders", json=wanted)).status == 201
     answer = await client.call("POST", IMPORT, json=asked(LINE, LINE | {"head": b64encode(b"colour:blue\n").decode()}))
@@ -97,7 +97,7 @@ async def test_what_no_queue_takes_is_counted(broker: TestBroker, client: Client
         (asked({**LINE, "queues": []}), "queues is empty"),
     ],
 )
-async def test_what_is_wrong_is_said_and_nothing_done(
+async def test_a_mistake_is_explained_and_nothing_done(
     broker: TestBroker, client: Client, request_: dict[str, object], detail: str
 ) -> None:
     broker.queue("orders")
@@ -160,7 +160,7 @@ async def test_a_selector_chooses_and_an_id(broker: TestBroker, client: Client) 
     assert (await client.call("GET", f"{EXPORT}?id=1")).status == 404
 
 
-async def test_what_consumers_hold_says_so(broker: TestBroker, client: Client) -> None:
+async def test_messages_of_consumers_say_so(broker: TestBroker, client: Client) -> None:
     broker.send("orders", [b"1"])
     broker.read("orders")
     await broker.settled()

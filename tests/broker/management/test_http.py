@@ -97,7 +97,7 @@ async def test_the_application_does_not_see_calls_that_are_sure_to_be_refused(
     assert refused == (["tokens are not accepted here"] if authorization else []), "and it slows guessing as before"
 
 
-async def test_what_may_be_right_is_left_to_the_application(client: Client) -> None:
+async def test_a_request_that_may_be_right_is_left_to_the_application(client: Client) -> None:
     for right in (f"bearer {TOKEN}", f"Bearer   {TOKEN}"):
         answer = await client.raw(
             f"GET /api/v1/status HTTP/1.1\r\nHost: b\r\nConnection: close\r\nAUTHORIZATION: {right}\r\n\r\n".encode()
@@ -203,7 +203,7 @@ async def test_long_headers_are_refused(client: Client, length: int, status: byt
         b"CONNECT\nstomp\n\n\x00",
     ],
 )
-async def test_what_is_no_request_costs_its_sender_only(client: Client, request_bytes: bytes) -> None:
+async def test_bytes_that_are_no_request_cost_their_sender_only(client: Client, request_bytes: bytes) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
     writer.write(request_bytes)
     writer.write_eof()
@@ -285,7 +285,7 @@ async def test_a_probe_finds_a_place_among_silent_connections_beyond_the_limit(
 
 
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "TLS"])
-async def test_who_is_answered_beyond_the_limit_is_not_told_as_refused(
+async def test_a_call_answered_beyond_the_limit_is_not_logged_as_refused(
     broker: TestBroker, tmp_path: Path, secure: bool
 ) -> None:
     """And who is not is told once, whatever place its handshake had."""
@@ -326,7 +326,7 @@ async def test_a_call_without_a_login_is_refused_before_the_framework(broker: Te
         assert (await client.call("GET", path, token=None)).status == 200
 
 
-async def test_what_the_system_cannot_do_for_sockets_is_told_once(
+async def test_an_error_of_the_system_with_sockets_is_logged_once(
     broker: TestBroker, connect: Callable[[], Awaitable[Stream]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each costs its peer only, and leaves no place taken."""
@@ -350,7 +350,7 @@ async def test_a_displaced_connection_is_reported(broker: TestBroker, connect: C
     assert len(broker.reported("connection.refused")) == 1
 
 
-async def test_who_is_displaced_while_it_is_connected_is_gone(broker: TestBroker) -> None:
+async def test_a_displaced_connection_is_gone_while_it_connects(broker: TestBroker) -> None:
     """The event loop has accepted its socket, and has not made its connection yet."""
     async with listening(broker, connections_max=2, reserved_max=1) as (server, client):
         with contextlib.ExitStack() as sockets:
@@ -494,7 +494,9 @@ async def test_a_stop_that_may_not_wait_closes_what_is_open(
                 busy[1].close()
 
 
-async def test_what_is_read_as_it_stops_is_not_answered(broker: TestBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_read_during_the_stop_is_not_answered(
+    broker: TestBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It was read, and its turn to be parsed comes once the connection is closed."""
     read: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     async with listening(broker) as (server, client):

@@ -160,7 +160,7 @@ async def test_a_link_is_connected_at_once_that_waits(broker: TestBroker, client
 
 
 @pytest.mark.parametrize("verb", ["stop", "pause"])
-async def test_what_a_link_cannot_do_is_refused(
+async def test_an_operation_that_a_link_does_not_have_is_refused(
     broker: TestBroker, client: Client, session: Session, verb: str
 ) -> None:
     answer = await client.call("POST", f"/api/v1/links/rome:{verb}")
@@ -175,7 +175,7 @@ async def test_a_running_link_cannot_start(client: Client, session: Session) -> 
     assert (answer.status, answer.json["detail"]) == (409, "link paris is running already")
 
 
-async def test_what_is_not_there_is_not_found(client: Client, session: Session) -> None:
+async def test_an_absent_link_is_not_found(client: Client, session: Session) -> None:
     for method, path, body in (
         ("GET", "/api/v1/links/oslo", None),
         ("POST", "/api/v1/links/oslo:start", None),
@@ -213,7 +213,7 @@ async def test_doubt_is_resolved(
     assert (again.status, again.json["detail"]) == (409, "route orders of link paris is running, not in doubt")
 
 
-async def test_all_that_is_in_doubt_is_removed_however_large(
+async def test_messages_in_doubt_are_removed_however_large(
     broker: TestBroker, client: Client, session: Session
 ) -> None:
     body = b"x" * (300 << 10)
@@ -231,7 +231,7 @@ async def test_the_status_has_their_states(client: Client, session: Session) -> 
     assert (await client.get("/api/v1/status"))["links"] == {"paris": "starting", "rome": "stopped"}
 
 
-async def test_who_listens_is_told_of_each_state(broker: TestBroker, session: Session) -> None:
+async def test_listeners_are_told_of_each_state(broker: TestBroker, session: Session) -> None:
     broker.tick.enter()
     inbox = Inbox()
     selector = "_AMQ_NotifType LIKE '%_STATE'"

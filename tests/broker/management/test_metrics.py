@@ -139,7 +139,7 @@ async def test_tasks_under_way(broker: TestBroker, client: Client) -> None:
     assert value(samples, "broker_tasks", state="paused") == 1
 
 
-async def test_what_each_rule_did(broker: TestBroker, client: Client) -> None:
+async def test_figures_of_each_rule(broker: TestBroker, client: Client) -> None:
     rules = broker.engine.dead_letter_rules
     rules.use([DeadLetterRule(name="tidy", action=Action.DISCARD)])
     rules.done["tidy"]["discarded"] += 3

@@ -57,7 +57,7 @@ def queries() -> list[str]:
 # -- against the broker ------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_asked_for_is_there(broker: TestBroker, client: Client) -> None:
+async def test_queried_metrics_exist(broker: TestBroker, client: Client) -> None:
     broker.queue("orders")
     broker.engine.usage.bytes_max = 1000
     broker.engine.dead_letter_rules.use([DeadLetterRule(name="once", action=Action.LEAVE)])

@@ -56,7 +56,7 @@ async def test_consumers_are_listed_and_closed(broker: TestBroker, client: Clien
     assert (await client.call("DELETE", f"/api/v1/consumers/{consumer.id}")).status == 404
 
 
-async def test_what_is_kept_for_a_link_is_seen_and_given_to_others(broker: TestBroker, client: Client) -> None:
+async def test_messages_reserved_for_a_link_are_seen_and_given_to_others(broker: TestBroker, client: Client) -> None:
     broker.send("a", [b"1", b"2"])
     link = broker.read("a", remote="r", reserve=Reserve("$link//there/a.b.orders", 60_000))
     await broker.settled()

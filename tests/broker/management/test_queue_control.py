@@ -66,7 +66,7 @@ async def test_changing_attributes(broker: TestBroker, client: Client) -> None:
         ({"last-value": True}, 409, "in-use", "is in use"),
     ],
 )
-async def test_what_cannot_be_changed(
+async def test_attributes_that_cannot_be_changed(
     broker: TestBroker, client: Client, attributes: object, status: int, code: str, detail: str
 ) -> None:
     broker.send("a", [b"1"])

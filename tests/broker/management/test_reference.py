@@ -61,7 +61,7 @@ async def test_the_page_may_use_its_own_style_only(client: Client) -> None:
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-async def test_what_is_added_to_the_tables_is_in_the_document(client: Client) -> None:
+async def test_rows_added_to_the_tables_are_in_the_document(client: Client) -> None:
     schemas = (await client.get("/api/v1/openapi.json"))["components"]["schemas"]
     for name in ("QueueAttributes", "AskedAttributes"):
         assert list(schemas[name]["properties"]) == [kebab(field) for field in ATTRIBUTES]

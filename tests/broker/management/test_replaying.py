@@ -117,7 +117,9 @@ async def test_a_full_address_and_a_wrong_target_stop_it(broker: TestBroker, cli
         (body(*[LINE] * (replaying.MESSAGES_MAX + 1)), "at most 1000"),
     ],
 )
-async def test_what_is_no_replay_changes_nothing(broker: TestBroker, client: Client, sent: bytes, said: str) -> None:
+async def test_a_body_that_is_no_replay_changes_nothing(
+    broker: TestBroker, client: Client, sent: bytes, said: str
+) -> None:
     answer = await client.call("POST", PATH, body=sent)
     assert (answer.status, answer.json["code"]) == (400, "invalid-replay")
     assert said in answer.json["detail"]

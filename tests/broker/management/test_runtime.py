@@ -28,7 +28,7 @@ from broker.management.runtime import (
 STOMP = Listening("stomp", "stomp", "0.0.0.0", 61613)
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_a_written_file_is_read(tmp_path: Path) -> None:
     http = Listening("http", "http", "127.0.0.1", 40001)
     write_runtime_file(tmp_path, pid=os.getpid(), started=17, listening=[STOMP, http])
     runtime = read_runtime_file(tmp_path)

@@ -77,7 +77,7 @@ async def test_a_task_is_answered_only_when_it_is_durable(broker: TestBroker, cl
     assert (await answer).json["moved"] == 1
 
 
-async def test_what_consumers_hold_is_left_alone(broker: TestBroker, client: Client) -> None:
+async def test_messages_of_consumers_are_left_alone(broker: TestBroker, client: Client) -> None:
     broker.send("a", [b"1", b"2", b"3"])
     broker.send("a", [b"later"], scheduled=NOW + 60_000)
     inbox = Inbox()
@@ -193,7 +193,7 @@ async def test_tasks_are_listed_the_latest_first(broker: TestBroker, client: Cli
         ({"kind": "purge", "queue": "a", "rate": -1}, 400, "invalid-body"),
     ],
 )
-async def test_what_cannot_be_done_is_explained(
+async def test_an_impossible_task_is_explained(
     broker: TestBroker, client: Client, asked: object, status: int, code: str
 ) -> None:
     broker.send("a", [b"1"])
@@ -213,7 +213,9 @@ async def test_a_task_that_is_not_there(client: Client, path: str) -> None:
 
 
 @pytest.mark.parametrize("what", [{"kind": "retry"}, {"kind": "move", "target": "DLQ.mine"}])
-async def test_who_edits_what_may_go_back_manages_all(broker: TestBroker, client: Client, what: dict[str, str]) -> None:
+async def test_a_caller_who_edits_messages_that_may_go_back_manages_all(
+    broker: TestBroker, client: Client, what: dict[str, str]
+) -> None:
     await die(broker, "secret", b"1")
     for address, edit, status in (("DLQ.#", {}, 201), ("DLQ.#", {"text": "x"}, 403), ("#", {"text": "x"}, 201)):
         managing(broker, address)

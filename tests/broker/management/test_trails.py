@@ -42,7 +42,7 @@ async def test_a_trail_is_found_by_each_of_its_ids(broker: TestBroker, client: C
         assert await client.get(f"/api/v1/messages/{id}/trail") == trail
 
 
-async def test_what_an_import_brings_was_no_message_of_this_broker(broker: TestBroker, client: Client) -> None:
+async def test_an_imported_message_was_no_message_of_this_broker(broker: TestBroker, client: Client) -> None:
     """Its line names the message that it was elsewhere, by an id that another one has here."""
     await die(broker, "orders", b"1")
     [dead] = broker.held("DLQ")
@@ -118,7 +118,7 @@ async def test_damage_is_told_of_a_message_that_is_not_found(broker: TestBroker,
 
 
 @pytest.mark.parametrize("id", ["4711x", "-1", "1.0", "9" * (DIGITS_MAX + 1)])
-async def test_what_is_no_id(client: Client, id: str) -> None:
+async def test_no_message_id(client: Client, id: str) -> None:
     wrong = await client.call("GET", f"/api/v1/messages/{id}/trail")
     assert (wrong.status, wrong.json["code"]) == (400, "invalid-parameter")
     assert wrong.json["detail"] == f"id must be a whole number of at most {DIGITS_MAX} digits"

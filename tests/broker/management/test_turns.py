@@ -61,7 +61,7 @@ async def test_a_turn_ends_when_its_time_is_used_up(clock: Clock) -> None:
     assert len(done) == 6
 
 
-async def test_who_is_closed_has_no_turn(clock: Clock) -> None:
+async def test_a_closed_call_has_no_turn(clock: Clock) -> None:
     done: list[str] = []
     each = Turns()
     closed = Sender("closed", 1, 1, clock, done)

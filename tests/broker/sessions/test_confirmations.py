@@ -40,7 +40,7 @@ class Ending(Peer):
                 self.unsent.extend(self.line.drop())
 
 
-def test_what_did_nothing_is_confirmed_at_once() -> None:
+def test_a_frame_without_effect_is_confirmed_at_once() -> None:
     peer = Peer(Bench())
     peer.line.pending.append("a")
     assert peer.line.confirm(peer)
@@ -48,7 +48,7 @@ def test_what_did_nothing_is_confirmed_at_once() -> None:
     assert not peer.line.confirm(peer), "nothing is pending any more"
 
 
-def test_what_is_behind_something_that_waits_waits_too() -> None:
+def test_confirmations_behind_one_that_waits_wait_too() -> None:
     peer = Peer(Bench())
     peer.line.after(7, "a")
     peer.line.pending.append("b")
@@ -62,7 +62,7 @@ def test_what_is_behind_something_that_waits_waits_too() -> None:
     assert (peer.heard, peer.line.waiting) == (["a", "b", "c"], False)
 
 
-def test_what_is_not_wanted_any_more_is_not_said() -> None:
+def test_unwanted_confirmations_are_not_sent() -> None:
     peer = Peer(Bench())
     for tick, item in ((1, "a"), (1, "b"), (2, "a")):
         peer.line.after(tick, item)
@@ -74,7 +74,7 @@ def test_what_is_not_wanted_any_more_is_not_said() -> None:
     assert (peer.heard, peer.line.pending) == ([], [])
 
 
-def test_what_ends_the_connection_while_it_is_said_leaves_the_rest_unsaid() -> None:
+def test_a_confirmation_that_ends_the_connection_leaves_the_rest_unsent() -> None:
     peer = Ending(Bench())
     for tick, item in ((1, "a"), (1, "end"), (1, "b"), (2, "c")):
         peer.line.after(tick, item)
@@ -119,7 +119,7 @@ def test_many_are_said_over_several_ticks_in_order() -> None:
     assert peer.heard == [*many, "last"]
 
 
-def test_what_waits_for_nothing_goes_over_several_ticks_too() -> None:
+def test_confirmations_that_wait_for_nothing_go_over_several_ticks_too() -> None:
     bench = Bench()
     bench.limit_ticks(100, least=50)
     bench.enter()
