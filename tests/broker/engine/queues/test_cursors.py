@@ -245,7 +245,7 @@ def test_a_match_costs_what_its_selector_and_the_headers_do() -> None:
             steps = Steps()
             assert backlog.pop_for(key, steps) is None
             costs.append(steps.budget - steps.left)
-    assert costs == [4, 4, 184, 184, 1004, 1004]
+    assert costs == [5, 5, 185, 185, 1005, 1005]
 
 
 Step = tuple[str, int]
