@@ -134,6 +134,11 @@ class AmqpConnection:
         """Bytes held of messages that have not come whole."""
         return self._transport.partial_bytes
 
+    @property
+    def attach_bytes(self) -> int:
+        """Bytes of the ATTACH frames of the peer's links, much of which is held as long as these."""
+        return self._transport.attach_bytes
+
     # -- receiving -------------------------------------------------------------------------------------------------
 
     def receive_data(self, data: bytes) -> None:

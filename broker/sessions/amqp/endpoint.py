@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from broker.engine import DeliveryOutcome, redelivery
+from broker.engine.model.errors import MemoryFull
 from broker.sessions.amqp.link_owner import LinkOwner
 from broker.sessions.amqp.outgoing import OutgoingLink
 from broker.sessions.amqp.terms import AmqpOptions
@@ -60,6 +61,9 @@ _ANY_NUMBER: Final = 1 << 30
 #: So many bytes of messages are taken apart and checked together: that may take milliseconds if they have many values.
 _CHECKED_BYTES: Final = 16 << 10
 
+#: What a byte of an ATTACH takes in memory as long as its link, at most.
+ATTACH_FACTOR: Final = 2
+
 #: Events that may take milliseconds, as of a selector: the budget is asked for after each.
 _LONG: Final = (Attached, Dispositions, Skipped)
 
@@ -82,6 +86,7 @@ class AmqpEndpoint(LinkOwner):
         super().__init__(tick, transport, options, codec, connection_id, peer)
         self._steps: ReadSteps[Event] = ReadSteps()
         self._partial_bytes = 0  # held of messages that have not come whole, as charged
+        self._attach_bytes = 0  # of links, as charged
         self._ended = False  # the peer has closed its side
         self._gone = False  # the connection is lost, and what came before is still to be handled
         self._closed = False  # the connection is lost, and all that came before is handled
@@ -134,6 +139,8 @@ class AmqpEndpoint(LinkOwner):
         self.incoming.publish()
         if self._partial_bytes != self.codec.partial_bytes and not self.lost:
             failure = failure or self._charge_partial()
+        if self._attach_bytes != self.codec.attach_bytes and not self.lost:
+            failure = failure or self._charge_links()
         if failure is not None:
             self.fail_with(failure)
         if self.answers.confirm(self):
@@ -172,6 +179,18 @@ class AmqpEndpoint(LinkOwner):
         if self.engine.partial.hold(self, nbytes):
             return None
         return connection_error(RESOURCE_LIMIT_EXCEEDED, PARTIAL_FULL.format(nbytes))
+
+    def _charge_links(self) -> AmqpError | None:
+        """Charge what is held of the names and terms of links.  Returns the error if it is too much."""
+        memory, user, before = self.engine.client_memory, self.access.user, self._attach_bytes
+        memory.release(user, ATTACH_FACTOR * before)
+        try:
+            memory.hold(user, ATTACH_FACTOR * self.codec.attach_bytes)
+        except MemoryFull as full:
+            memory.hold_again(user, ATTACH_FACTOR * before)
+            return connection_error(RESOURCE_LIMIT_EXCEEDED, str(full))
+        self._attach_bytes = self.codec.attach_bytes
+        return None
 
     def _divided(self, events: list[Event]) -> list[Event]:
         """Divide dispositions of many deliveries, and transfers of much, or of messages that filters make costly."""
@@ -279,6 +298,7 @@ class AmqpEndpoint(LinkOwner):
         self.lost = True
         if self._partial_bytes:
             self.engine.partial.hold(self, 0)
+        self.engine.client_memory.release(self.access.user, ATTACH_FACTOR * self._attach_bytes)
         self.engine.connections.closed(self.id)
         self.ending()
         self.incoming.close()

@@ -13,10 +13,13 @@ from broker.engine.queues.room import SCHEDULED_BYTES
 from broker.engine.queues.uncommitted import MEMORY_PART
 from broker.sessions.mqtt import will as wills
 from broker.sessions.mqtt.client_session import ID_BYTES
+from protocols.amqp.errors import RESOURCE_LIMIT_EXCEEDED
+from protocols.amqp.performatives import Source, Target
 from protocols.mqtt.codes import V5, V311
 from protocols.mqtt.packets import Will
 from protocols.mqtt.properties import SESSION_EXPIRY_INTERVAL, WILL_DELAY_INTERVAL, Properties
 from tests.broker.security.verbs import SMALL
+from tests.support.amqp_client import AmqpSim
 from tests.support.mqtt_client import MqttClient, greeting
 from tests.support.mqtt_world import SimWorld
 from tests.support.sim_broker import SimClient, configured
@@ -89,6 +92,26 @@ def test_ids_of_subscriptions_have_a_limit() -> None:
         taken += 1
     assert held(sim) == 0, "the connection has ended"
     assert taken * 2 * len(LONG_ID) >= POOL - 2 * len(LONG_ID)
+
+
+def test_names_of_links_have_a_limit() -> None:
+    sim = world()
+    client = AmqpSim(sim.broker, login=("alice", "right"))
+    client.sender("q", name="x")
+    before = held(sim)
+    assert before < 1_000
+    link = client.sender("q", name=LONG_ID)
+    assert held(sim) - before >= 2 * len(LONG_ID)
+    client.detach(link)
+    assert held(sim) == before
+    taken = 0
+    while not client.closed:
+        client.ses.new_sender(f"{taken}{LONG_ID}").send_attach(source=Source("me"), target=Target("q"))
+        client.say()
+        taken += 1
+    assert client.closing.condition == RESOURCE_LIMIT_EXCEEDED
+    assert held(sim) == 0, "the connection has ended"
+    assert POOL * 9 // 10 <= taken * 2 * len(LONG_ID) <= POOL
 
 
 def test_a_browser_and_what_is_refused_leave_nothing() -> None:
