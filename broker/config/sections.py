@@ -206,6 +206,8 @@ class LimitsSection(Section):
     """Memory of what all open transactions of one connection send, acknowledge and return: four of the largest."""
     addresses_max: Annotated[int, Field(ge=-1)] = 250_000
     """Addresses of the whole broker, above which clients cannot create more: 1.5 KB each; -1: no limit."""
+    queues_max: Annotated[int, Field(ge=-1)] = 1_000_000
+    """Queues and subscriptions of all, above which clients cannot create more: some 4 KB each; -1: no limit."""
     sessions_max: Count = 100_000
     """MQTT sessions of the whole broker, connected or not: ten for each possible connection."""
     retained_messages_max: Annotated[int, Field(ge=-1)] = 100_000

@@ -55,9 +55,9 @@ def policy(config: Config, users: Users | None) -> Policy:
 
 
 def allot(config: Config, quotas: QueueQuotas) -> None:
-    """Set how many queues users may create."""
+    """Set how many queues users may create, each and together."""
     queues = {each.match: each.max_queues for each in config.resource_limit_settings if each.max_queues is not None}
-    quotas.change(config.limits.queues_per_user_max, queues)
+    quotas.change(config.limits.queues_per_user_max, queues, config.limits.queues_max)
 
 
 def permission_table(config: Config) -> PermissionTable:

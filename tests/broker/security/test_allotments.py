@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from broker.engine.model.permissions import Permission
+from broker.security.policy import allot
 from tests.broker.security.verbs import NAME, QUEUE, VERBS, Denied, prepared, state, stomp
-from tests.support.sim_broker import SimBroker
+from tests.support.mqtt_world import SimWorld
+from tests.support.sim_broker import SimBroker, configured
 
 MAKING = {Permission.CREATE_DURABLE_QUEUE, Permission.CREATE_NON_DURABLE_QUEUE}
 VERBS_THAT_MAKE = [name for name, verb in VERBS.items() if MAKING & set(verb.needs)]
@@ -61,3 +63,26 @@ def test_nobody_in_particular_is_not_limited() -> None:
     client = broker.connect()
     client.confirmed("/queue/a", b"x")
     assert not client.take("ERROR")
+
+
+def test_all_clients_together_create_as_many_as_there_may_be() -> None:
+    """Anonymous ones too; the broker's own and an operator's are made whatever there is."""
+    limits = configured().limits.model_copy(update={"queues_max": 5})
+    broker = SimBroker(configured(limits=limits))
+    allot(broker.config, broker.engine.quotas)
+    for number in range(5 - len(broker.engine.queues)):
+        broker.connect().confirmed(f"/queue/{number}", b"x")
+    broker = broker.restart()
+    allot(broker.config, broker.engine.quotas)
+    client = broker.connect()
+    client.send("/queue/more", b"x", receipt="r")
+    [error] = client.take("ERROR")
+    assert b"limits.queues-max is 5" in error.body
+    world = SimWorld()
+    world.broker = broker
+    assert world.connect("c").subscribe("t") == [0x97]
+    broker.connect().confirmed("/queue/0", b"x")
+    broker.parts.tick.enter()
+    broker.engine.delete_queue(broker.engine.queue("0"))
+    broker.run()
+    broker.connect().confirmed("/queue/more", b"x")
