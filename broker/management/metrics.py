@@ -331,7 +331,10 @@ class Metrics:
 
     async def answer(self, request: Request) -> Response:
         """The metrics as they are now, as Prometheus text in a format that the caller accepts."""
-        encoder, content_type = choose_encoder(request.headers.get("accept", ""))
+        try:
+            encoder, content_type = choose_encoder(request.headers.get("accept", ""))
+        except TypeError:  # it asks for a version that is no number
+            encoder, content_type = choose_encoder("")
         next = self._begun + 1
         async with self._turn:
             if self._taken < next:

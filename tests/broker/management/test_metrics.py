@@ -245,6 +245,13 @@ async def test_openmetrics_is_spoken_to_who_asks(client: Client) -> None:
     assert answer.body.endswith(b"# EOF\n")
 
 
+async def test_a_version_that_is_no_number_is_answered_with_plain_text(client: Client) -> None:
+    """The library compares its parts with numbers: it was a fault of the broker, which anybody could cause."""
+    answer = await client.call("GET", "/metrics", headers={"Accept": "application/openmetrics-text; version=x.y"})
+    assert answer.status == 200
+    assert answer.headers["content-type"].startswith("text/plain")
+
+
 async def test_scraping_does_not_hold_up_the_loop(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """The text is made by another thread."""
     threads: list[bool] = []
