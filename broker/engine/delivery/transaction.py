@@ -464,9 +464,12 @@ def _atomically(state: State, work: LongWork, *, short: bool) -> int | None:
 
 
 def _performed(state: State, transaction: Transaction) -> LongWork:
-    """Do in steps what is decided."""
+    """Do in steps what is decided, and forget it as it is done: to free all of it at once would take long."""
     room, held = state.room, transaction.held
-    for sends, messages in transaction.batches:
+    transaction.sends.clear()  # `batches` has them
+    transaction.batches.reverse()
+    while transaction.batches:
+        sends, messages = transaction.batches.pop()
         for some, together in _portions(state, sends, messages):
             charged = [(send, len(send.messages), size_of(send.messages)) for send in some]
             parts: list[Part] = [(some[0], together, None)]
@@ -490,8 +493,9 @@ def _performed(state: State, transaction: Transaction) -> LongWork:
             yield spent
         if state.tracer is not None:
             publish.trace(state, state.tracer, messages)
-    for settlement in transaction.settlements:
-        yield from _settled(state, settlement)
+    transaction.settlements.reverse()
+    while transaction.settlements:
+        yield from _settled(state, transaction.settlements.pop())
 
 
 def _portions(

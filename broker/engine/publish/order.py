@@ -40,10 +40,10 @@ def in_order(state: State, sends: Sequence[Send], arrived: Sequence[Message], *,
 
     Raises DiskFull, before anything changed.
     """
-    plans = _certain(state, sends, stop=stop)
     follow = _follow(state, arrived, sends)
     if follow and not stop:
-        return [(send, send.messages, None) for send in sends] if plans is None else _parts(sends, plans)
+        return [(send, send.messages, None) for send in sends]
+    plans = _certain(state, sends, stop=stop)
     if plans is not None:
         need = sum([each.bytes_needed() for each in plans])
         if need:

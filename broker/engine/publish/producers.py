@@ -91,6 +91,8 @@ class Producers:
     def match_cost(self, name: str) -> int:
         """What the filters of its queues cost for a message to an address of that name, in microseconds (`steps`)."""
         bindings, address = self._state.bindings, self._state.addresses.get(name)
+        if not bindings.filtering:
+            return 0
         return bindings.reach_cost(name) if address is None else bindings.match_cost(address)
 
     @property

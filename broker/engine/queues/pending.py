@@ -159,7 +159,7 @@ class Pending:
         self.overtaking: Work | None = None
         #: Runs of messages that are durable and become ready as far as the budget of each tick goes, those for one
         #: queue, and in their order those for many.
-        self.landed: OrderedDict[Queue, deque[list[Message]]] = OrderedDict()
+        self.landed: OrderedDict[Queue, list[list[Message]]] = OrderedDict()
         self.fans: deque[FanOut] = deque()
         self.paging = 0  # how many runs for many queues are on their way that will be paged
         self.unfinished = Unfinished()
