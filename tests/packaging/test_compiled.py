@@ -103,6 +103,18 @@ def test_no_dataclass_inherits_a_constructor() -> None:
     assert inheriting == [], "a plain class with __slots__ does"
 
 
+def test_no_field_of_a_dataclass_is_any_object() -> None:
+    """mypyc looks for the name `object` in the module, which then cannot be imported."""
+    fields = [
+        f"{each.name}.{ast.unparse(line.target)}"
+        for each in compiled_classes()
+        if is_dataclass(each)
+        for line in each.body
+        if isinstance(line, ast.AnnAssign) and "object" in ast.unparse(line.annotation).split(" | ")
+    ]
+    assert fields == [], "a type of one's own does"
+
+
 @pytest.mark.slow
 def test_the_modules_can_be_compiled(tmp_path: Path) -> None:
     """As far as it depends on them: what mypyc makes of them, C compilers take (make test-compiled)."""

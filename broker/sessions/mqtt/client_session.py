@@ -51,7 +51,7 @@ from broker.sessions.mqtt.render import Heads
 from broker.sessions.mqtt.subscribe import Subscriptions, key_of
 from broker.sessions.mqtt.sys import BrokerFigures, Traffic
 from broker.sessions.mqtt.terms import MqttOptions, TooMany
-from broker.sessions.tick import Tick
+from broker.sessions.tick import Tick, Transport
 from protocols.mqtt.codes import FAILURE, PacketType
 from protocols.mqtt.inflight import Incoming
 from protocols.mqtt.packets import Ack, Will
@@ -569,7 +569,7 @@ class Arrival:
     """
 
     client: Client
-    transport: object
+    transport: Transport
     will: Will | None = None
     clean: bool = False
     admitted: tuple[ClientSession, str] | None = None
