@@ -98,7 +98,7 @@ def logins(authority: Authority, directory: Path) -> dict[str, str]:
         ("amqps", "password", ""),
         ("amqps", "certificate", ""),
         ("amqps", "wrong password", "rejected user link"),
-        ("amqps", "nothing", "and not by ANONYMOUS or EXTERNAL"),
+        ("amqps", "nothing", "set user and password-file, or certificate and key"),
         ("amqps", "another authority", "certificate"),
         ("mqtts", "password", ""),
         ("mqtts", "wrong password", "refused"),

@@ -197,7 +197,7 @@ def test_each_link_says_why_it_does_not_run(tmp_path: Path) -> None:
 
         links = {
             "gone": ("amqp://127.0.0.1:1", "", "Connection refused"),
-            "nobody": (f"amqp://{urls['amqp']}", "", "and not by ANONYMOUS or EXTERNAL"),
+            "nobody": (f"amqp://{urls['amqp']}", "", ": set user and password-file, or certificate and key"),
             "wrong": (f"amqp://{urls['amqp']}", login("guess"), "the other broker rejected user bob"),
             "mqtt": (f"mqtt://{urls['mqtt']}", login("guess"), "the user name or the password is wrong"),
             "plain": (f"amqps://{urls['amqp']}", "", "WRONG_VERSION_NUMBER"),

@@ -72,10 +72,8 @@ _DROPS: Final = ("newest", "oldest")
 EXPIRY_SCAN: Final = 31_000
 
 #: What of the engine's state is empty at rest.
-_WAITING: Final = (
-    *("held", "waiting", "landed", "fans", "steps", "acknowledged", "closing", "unchecked"),
-    *("dirty", "unreached", "dirty_later"),
-)
+_WAITING: Final = ("steps", "acknowledged", "closing", "unchecked", "dirty", "unreached", "dirty_later")
+_PENDING: Final = ("held", "waiting", "landed", "fans")
 
 #: The ways out of a queue that is at its limit.
 _BY_LIMIT: Final = (RemovalReason.DROPPED, RemovalReason.DISPLACED, RemovalReason.EVICTED)
@@ -904,6 +902,7 @@ class Story:
     def _waits(self) -> list[str]:
         state = self.broker.engine._state
         found = [name for name in _WAITING if getattr(state, name)]
+        found += [name for name in _PENDING if getattr(state.pending, name)]
         return found + ["disk"] * bool(state.journal.pending_bytes) + ["work"] * state.pending.work.waits
 
     def lose_power(self) -> None:

@@ -466,7 +466,6 @@ def _atomically(state: State, work: LongWork, *, short: bool) -> int | None:
 def _performed(state: State, transaction: Transaction) -> LongWork:
     """Do in steps what is decided, and forget it as it is done: to free all of it at once would take long."""
     room, held = state.room, transaction.held
-    transaction.sends.clear()  # `batches` has them
     transaction.batches.reverse()
     while transaction.batches:
         sends, messages = transaction.batches.pop()
@@ -493,6 +492,8 @@ def _performed(state: State, transaction: Transaction) -> LongWork:
             yield spent
         if state.tracer is not None:
             publish.trace(state, state.tracer, messages)
+        for send in sends:
+            send.messages = []
     transaction.settlements.reverse()
     while transaction.settlements:
         yield from _settled(state, transaction.settlements.pop())

@@ -575,8 +575,8 @@ class Room:
         self.transactions.check(held, sum(map(len, sends.values())), nbytes, self.usage.bytes_max)
         for name, messages in sends.items():
             size = size_of(messages)
+            self.charge(name, messages, size)  # first: what is held is discharged at the end, whatever happens
             self.transactions.add_sends(held, name, len(messages), size)
-            self.charge(name, messages, size)
 
     def hold_deliveries(self, held: Uncommitted, messages: list[Message]) -> None:
         """Count deliveries that a transaction settles, which are charged already.  Raises TransactionsFull."""
@@ -591,18 +591,20 @@ class Room:
         Its commit charges it again.
         """
         charged = [(self.charged(name), *held.sends[name]) for name in set(names) if name in held.sends]
-        self._count(held, charged, -1)
+        usage, all_bytes, all_messages = self.usage, held.sent_bytes, held.sent_messages
+        for address, count, nbytes in charged:
+            address.size_bytes -= nbytes
+            address.size_messages -= count
+        usage.bytes -= all_bytes
+        usage.messages -= all_messages
         try:
             yield
-        finally:
-            self._count(held, charged, 1)
-
-    def _count(self, held: Uncommitted, charged: list[tuple[Address, int, int]], sign: int) -> None:
-        for address, count, nbytes in charged:
-            address.size_bytes += sign * nbytes
-            address.size_messages += sign * count
-        self.usage.bytes += sign * held.sent_bytes
-        self.usage.messages += sign * held.sent_messages
+        finally:  # no call is made here, which could fail and leave them uncounted
+            for address, count, nbytes in charged:
+                address.size_bytes += nbytes
+                address.size_messages += count
+            usage.bytes += all_bytes
+            usage.messages += all_messages
 
     def release(self, held: Uncommitted, addresses: int = sys.maxsize) -> bool:
         """Discharge what a transaction that ends has sent, to so many addresses; if that is all, forget what it holds.

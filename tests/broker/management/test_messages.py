@@ -187,7 +187,7 @@ class Turns:
     [
         (f"{MESSAGES}?limit=40", message_calls, "message_shown"),
         (f"{MESSAGES}?filter=a%20%3D%20%27b%27", Filter, "matches"),
-        (f"{MESSAGES}:export?limit=40", lines, "shown"),
+        (f"{MESSAGES}:export?limit=40", lines, "json_line"),
         (f"{MESSAGES}:export?filter=a%20%3D%20%27b%27", Filter, "matches"),
     ],
 )
