@@ -14,6 +14,7 @@ from broker.engine.queues import arrival, bindings
 from broker.engine.queues.bindings import AddressBindings
 from broker.engine.routing import alter
 from tests.broker.engine.engine_harness import Bench
+from tests.support.interpreted import interpreted
 
 MULTICAST, ANYCAST = RoutingType.MULTICAST, RoutingType.ANYCAST
 
@@ -75,6 +76,7 @@ def test_a_list_that_follows_changes_is_that_computed_again(seed: int) -> None:
         bench.run()
 
 
+@interpreted
 def test_a_wide_list_is_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
     for number in range(6):

@@ -13,6 +13,7 @@ from broker.engine.model.permissions import Permission
 from broker.engine.queues.address import Address
 from broker.engine.routing import deletion
 from tests.broker.engine.engine_harness import Bench, Taker
+from tests.support.interpreted import interpreted
 
 MULTICAST = RoutingType.MULTICAST
 QUEUES = 12
@@ -30,6 +31,7 @@ def with_its_connection(bench: Bench) -> tuple[Address, Callable[[], None]]:
     return address, lambda: bench.enter().delete_temporary(address)
 
 
+@interpreted
 @pytest.mark.parametrize("make", [by_an_operator, with_its_connection])
 def test_its_queues_go_some_at_a_time(
     make: Callable[[Bench], tuple[Address, Callable[[], None]]], monkeypatch: pytest.MonkeyPatch
@@ -60,6 +62,7 @@ def test_its_queues_go_some_at_a_time(
     bench.check()
 
 
+@interpreted
 def test_the_end_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deletion, "DELETE_COST", 500)
     bench, told = Bench(), list[bool]()
