@@ -212,7 +212,6 @@ def _leave(state: State, made: Plan, send: Send | None) -> None:
         made.lost = [message for message in left if message in lost]
         made.left = [message for message in left if message not in lost]
         made.messages = [message for message in made.messages if message not in lost]
-        recharge_headers(made.messages)  # of which a lost one may have counted what they share
         made.nbytes = -1
 
 
@@ -379,6 +378,8 @@ def commit(state: State, send: Send, made: Plan, admission: Admission, producer:
     The `admission` is what `Room` says of the messages.  Returns how many reached a queue, directly or by a divert; a
     duplicate counts as if it had.  Raises DiskFull, before anything changed.
     """
+    if made.lost:
+        recharge_headers(made.messages)  # of which a lost one may have counted what they share
     if not made.straight:
         return _commit_all(state, made, admission)
     messages = made.messages
@@ -470,10 +471,7 @@ def _enter(state: State, made: Plan, admission: Admission) -> int:
     if admission is Admission.DROP:
         arrival.drop(state, address, messages)
         return 0
-    room = state.room
-    page = admission is Admission.PAGE or (
-        admission is Admission.BLOCK and (room.pages(address) or room.is_overrun(address))
-    )
+    page = state.room.goes_to_disk(address, admission)
     routed = arrival.enter(state, address, messages, made.groups, nbytes=made.nbytes, page=page)
     if left:
         if made.extras is not None and made.extras.no_route:

@@ -405,6 +405,12 @@ class Room:
         reached = {each.settings.page_full_policy for each in limiting if _pages_full(each, memory_full=memory_full)}
         return next((full for policy, full in _PAGES_FULL.items() if policy in reached), None)
 
+    def goes_to_disk(self, address: Address, admission: Admission) -> bool:
+        """Whether messages that enter an address now, and are admitted so, wait on disk only."""
+        if admission is Admission.BLOCK:
+            return self.pages(address) or self.is_overrun(address)
+        return admission is Admission.PAGE
+
     def pages(self, address: Address) -> bool:
         """Whether messages that an address admits now wait on disk, on those of its queues that can page."""
         return address.settings.address_full_policy is _PAGE and self.is_tight(address)

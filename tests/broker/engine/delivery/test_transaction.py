@@ -351,3 +351,22 @@ def test_a_commit_forgets_what_it_has_done_as_it_does_it(bench: Bench) -> None:
     assert (tx.batches, tx.settlements) == ([], [])
     assert not any(send.messages for send in tx.sends)
     assert bench.bodies("q19") == [b"x"]
+
+
+def test_a_refused_commit_changes_no_charge(bench: Bench) -> None:
+    """The first message of a run counts what all of them share, also if it is why the commit is refused."""
+    bench.declare("q", "a", selector="colour = 'blue'")
+    send = bench.prepare("a", b"1", b"2", expiration=bench.broker.now + 1_000)
+    for message, colour in zip(send.messages, (b"red", b"blue"), strict=True):
+        message.head = b"colour:%s\n" % colour
+    sizes = [message.size for message in send.messages]
+    tx = bench.begin()
+    tx.send([send], send.messages)
+    with pytest.raises(NoQueue):
+        bench.commit(tx)
+    assert [message.size for message in send.messages] == sizes
+    bench.run()
+    bench.declare("all", "a")
+    bench.commit(tx)
+    assert bench.engine.usage.bytes == bench.engine.addresses["a"].size_bytes
+    bench.check()
